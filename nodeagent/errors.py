@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
 from nodeagent.kinds import AnyReason, Kind
@@ -101,6 +102,28 @@ class Refused(AgentError):
 
 class OutOfTurn(Refused):
     """It is the turn of other hosts. Not even a part of the config is applied before that of this one."""
+
+
+class SoftObstacle(Enum):
+    """Why no soft reboot is possible, which starts the services again and no kernel."""
+
+    # systemd, logind or libostree of this host does not know it.
+    UNSUPPORTED = "unsupported"
+    ANOTHER_SYSTEM = "another system"
+    # The new OS has another kernel, or other files that only a starting kernel reads.
+    KERNEL = "kernel"
+    NOT_PREPARED = "not prepared"
+
+
+class NoSoftReboot(Refused):
+    """A soft reboot is not possible, so that a full one takes its place.
+
+    ``obstacle`` is for the feature that chooses soft reboots, which gives it a reason; None: it has one.
+    """
+
+    def __init__(self, message: str, obstacle: SoftObstacle | None = None, *, reason: AnyReason | None = None) -> None:
+        super().__init__(message, reason=reason)
+        self.obstacle = obstacle
 
 
 class Unreachable(AgentError):

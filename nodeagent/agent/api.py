@@ -81,7 +81,6 @@ class Api:
         update = await (self.loop.stage(desired) if stage else self.loop.check(desired, confirmed))
         answer = await plan_answer(
             self.ports,
-            self.loop.policy,
             update,
             diff=diff,
             private=private or diff,

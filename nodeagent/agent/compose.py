@@ -156,8 +156,6 @@ class Adapters:
             inhibitor_override=settings.reboot.inhibitor_override,
             warn_users=settings.reboot.warn_users,
             may_reboot=settings.reboot.allow,
-            soft_fallback=settings.reboot.soft in ("fallback", "auto"),
-            soft_update=settings.reboot.soft == "auto",
             revert=settings.on_failure == "revert",
             drain_timeout=settings.drain.timeout,
             safe_parts=settings.on_blocked == "apply-safe-parts",

@@ -26,9 +26,9 @@ from nodeagent.report.plan_diff import diffs
 from nodeagent.update.history.lasting import Rejection, matching
 from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.next.unreadable import load_or_half_way
-from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy
+from nodeagent.update.run import Basis, Ports, Update
 from nodeagent.update.stages.admission import operation_now, other_boots
-from nodeagent.update.stages.fallback import kind_of_fallback, kind_of_planned
+from nodeagent.update.stages.fallback import kind_of_planned
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.steps.units_before import notes_along, units_along
 
@@ -37,7 +37,6 @@ REJECTED = Reason.CONFIG_REJECTED
 
 async def plan_answer(
     ports: Ports,
-    policy: UpdatePolicy,
     update: Update,
     *,
     diff: bool,
@@ -65,9 +64,9 @@ async def plan_answer(
                 answer |= await guard.staged_plan(update, ports.os)
         answer["boot_count"] = msgspec.to_builtins(await ports.os.counter.counting())
     if may_fall_back(update.plan):
-        answer["fallback"] = chosen_to_dict(await kind_of_fallback(ports, policy, update.plan))
+        answer["fallback"] = chosen_to_dict(await ports.reboots.for_fallback(ports, update.plan))
     if update.plan.reboot:
-        answer["reboot"] = chosen_to_dict(await _kind_of_planned(ports, policy, update, deployment))
+        answer["reboot"] = chosen_to_dict(await _kind_of_planned(ports, update, deployment))
     notes = [*record.notes, *await notes_along(ports, await units_along(ports, update))]
     notes += [*update.target_notes, *await _guard_notes(ports, update)]
     if (rejected := await _rejected(ports, update)) is not None:
@@ -123,9 +122,9 @@ async def _guard_notes(ports: Ports, update: Update) -> list[str]:
     return notes
 
 
-async def _kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, deployment: str) -> ChosenKind:
+async def _kind_of_planned(ports: Ports, update: Update, deployment: str) -> ChosenKind:
     try:
-        return await kind_of_planned(ports, policy, update, deployment)
+        return await kind_of_planned(ports, update, deployment)
     # A plan is an answer to an operator, so it names the doubt instead of waiting for the service.
     except ServiceUnavailable as error:
         return ChosenKind(None, error.message, error.reason)

@@ -37,6 +37,7 @@ NAMES: Final = (
     "rpmostree",
     "selfcheck",
     "slots",
+    "soft_reboot",
     "update_graph",
     "windows",
 )

@@ -32,12 +32,11 @@ import psutil
 
 from nodeagent import log
 from nodeagent.core.display import text
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, NoSoftReboot, Refused, SoftObstacle
 from nodeagent.host import systemd_jobs
 from nodeagent.host.boot import kernel_boot_id, kernel_start_seconds
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusFault, BusRetryable, BusTerminal, service_name
-from nodeagent.host.soft_reboot import TARGET, check_soft_reboot
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.system import Confirm, Inhibitor, ShutdownKind
 
@@ -61,7 +60,7 @@ _SOFT_REBOOT_FLAG = 1 << 2
 
 _KINDS = {
     ShutdownKind.REBOOT: _Shutdown("Reboot", "reboot", "reboot.target"),
-    ShutdownKind.SOFT_REBOOT: _Shutdown("Reboot", "soft-reboot", TARGET, _SOFT_REBOOT_FLAG),
+    ShutdownKind.SOFT_REBOOT: _Shutdown("Reboot", "soft-reboot", "soft-reboot.target", _SOFT_REBOOT_FLAG),
     ShutdownKind.POWER_OFF: _Shutdown("PowerOff", "poweroff", "poweroff.target"),
 }
 
@@ -151,9 +150,6 @@ class Logind:
                 os.close(fd)
 
     # -- shutdown -------------------------------------------------------------------------------------------------
-
-    async def check_soft_reboot(self, *, same_system: bool = True) -> None:
-        await check_soft_reboot(self._bus, same_system=same_system)
 
     async def kernel_start_seconds(self) -> float | None:
         return await asyncio.to_thread(kernel_start_seconds)
@@ -250,7 +246,7 @@ class Logind:
                 Reason.UNIT_NOT_FOUND,
                 Reason.UNIT_MASKED,
             ):
-                raise Refused(error.message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from error
+                raise NoSoftReboot(error.message, SoftObstacle.UNSUPPORTED) from error
             raise
 
     async def _with_flags(self, kind: ShutdownKind, flags: int) -> None:
@@ -274,7 +270,7 @@ class Logind:
         await self._unschedule()
         assert unknown is not None
         message = f"logind knows no {kind}: {unknown.message}"
-        raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED) from unknown
+        raise NoSoftReboot(message, SoftObstacle.UNSUPPORTED) from unknown
 
     async def _raise_refusal(self, kind: ShutdownKind, error: BusFault) -> None:
         """Raise the error of a refused shutdown. Returns if the host is going down already."""

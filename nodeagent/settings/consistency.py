@@ -45,7 +45,6 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     """Yield every pair of settings that cannot both take effect."""
     yield from _of_cluster(settings)
     yield from _of_times(settings)
-    yield from _of_reboots(settings)
     yield from _of_paths(settings)
     for kind in parts():
         yield from settings.of(kind).contradictions(settings)
@@ -75,12 +74,6 @@ def _of_times(settings: Settings) -> Iterator[Contradiction]:
     if settle >= timeout:
         message = f"actions.settle ({settle:g}) is part of verify.timeout ({timeout:g}), so it must be less"
         yield ("actions.settle", "verify.timeout"), message
-
-
-def _of_reboots(settings: Settings) -> Iterator[Contradiction]:
-    reboot = settings.reboot
-    if reboot.soft != "never" and not reboot.allow:
-        yield ("reboot.soft", "reboot.allow"), f"reboot.soft: {reboot.soft} needs reboot.allow: true"
 
 
 def _of_paths(settings: Settings) -> Iterator[Contradiction]:

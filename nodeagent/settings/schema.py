@@ -60,12 +60,6 @@ class RebootSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``warn_users``: seconds between the message to logged-in users and the reboot; skipped if no user is logged in. 60:
     time to save a file.
-
-    ``soft``: whether a reboot may be a soft one, which starts all services again and keeps the kernel. never: each
-    reboot is a full one. fallback: a fallback reboot is soft where that is enough and the host can do it; if the config
-    is still bad after it, a full reboot follows before anything is reverted. auto: also the reboot into a new
-    deployment with the same kernel, initramfs, kernel arguments and SELinux policy. never is the default because a soft
-    reboot keeps the boot ID, which programs of a cluster may wait for.
     """
 
     allow: bool = True
@@ -73,7 +67,6 @@ class RebootSettings(Struct, frozen=True, forbid_unknown_fields=True):
     inhibitor_wait: Annotated[float, Meta(ge=0, le=7 * 86400)] = 3600
     inhibitor_override: bool = True
     warn_users: Annotated[float, Meta(ge=0, le=3600)] = 60
-    soft: Literal["never", "fallback", "auto"] = "never"
 
 
 class Verify(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ say which boot this is; the disk itself is read later, by the executor and by ve
 A soft reboot started every service again, and nothing below: not the kernel, and not what the boot loader chooses. It
 is the boot that an update waits for only where services are all that matters: not for the OS and not for a plan with a
 reboot, unless a soft one was chosen for it; and in a fallback neither for an entry that only a kernel reads
-(``core.plan.reboot_kind``) nor after a soft reboot that did not help.
+(``core.plan.kernel_start``) nor after a soft reboot that did not help.
 
 An update has one fallback reboot at most, or a soft one and then a full one, so there is no reboot loop. A planned soft
 reboot is followed by at most one full one.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.core.plan.change import Change, ChangeKind
-from nodeagent.core.plan.reboot_kind import kernel_start
+from nodeagent.core.plan.kernel_start import kernel_start
 from nodeagent.errors import Refused
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason

@@ -45,6 +45,7 @@ from nodeagent.update.record import Record
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
+from nodeagent.update.stages.reboot_choice import RebootChoice
 from nodeagent.update.states import Phase, Unreleased
 
 HOLDER = "nodeagent"
@@ -56,6 +57,9 @@ OfUpdate = Callable[Concatenate[UpdateContext, P], UpdateEvent]
 
 # Called with words and a deadline on the steady clock, as often as one likes.
 Progress = Callable[[str, float], None]
+
+
+_FULL = RebootChoice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,11 @@ class Ports:
     # Those of the features.
     guards: Sequence[Guard] = ()
 
+    @property
+    def reboots(self) -> RebootChoice:
+        """The choice of the feature that offers one, or that of the base."""
+        return next((guard.reboots for guard in self.guards if guard.reboots is not None), _FULL)
+
 
 @dataclass(frozen=True, slots=True)
 class UpdatePolicy:
@@ -100,10 +109,6 @@ class UpdatePolicy:
     warn_users: float = 60.0
     reboot_grace: float = 600.0
     may_reboot: bool = True
-    # A fallback reboot is soft where that is enough.
-    soft_fallback: bool = False
-    # The reboot into a new deployment is soft where that is enough.
-    soft_update: bool = False
     revert: bool = True
     drain_timeout: float = 3600.0
     # Reboot after drain_timeout. If False: uncordon and try again later.

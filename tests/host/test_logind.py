@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from dbus_next import Message, Variant
 
-from nodeagent.errors import Refused, Retryable, ServiceUnavailable
+from nodeagent.errors import NoSoftReboot, Refused, Retryable, ServiceUnavailable, SoftObstacle
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.logind import Logind
 from nodeagent.reasons import Reason
@@ -172,9 +172,9 @@ async def test_an_old_logind_never_reboots_fully_instead(
     manager = FakeLogind(version)
     manager.sessions = {"1": "user"} if users else {}
     await manager.start(private_bus.address)
-    with pytest.raises(Refused, match="logind knows no soft reboot") as caught:
+    with pytest.raises(NoSoftReboot, match="logind knows no soft reboot") as caught:
         await reboot(Logind(bus), "x", warn=0.05, force=force, soft=True)
-    assert caught.value.reason == "SoftRebootUnsupported"
+    assert caught.value.obstacle is SoftObstacle.UNSUPPORTED
     assert not manager.going_down
     assert "Reboot" not in manager.members()
     await manager.stop()
@@ -220,9 +220,9 @@ async def test_a_target_that_vanished(bus: Bus, private_bus: PrivateBus) -> None
 
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", fail)
-        with pytest.raises(Refused, match="masked") as caught:
+        with pytest.raises(NoSoftReboot, match="masked") as caught:
             await reboot(Logind(bus), "x", warn=0, force=False, soft=True, direct=True)
-        assert caught.value.reason == "SoftRebootUnsupported"
+        assert caught.value.obstacle is SoftObstacle.UNSUPPORTED
         assert systemd.members() == ["StartUnit"]
 
 

@@ -21,13 +21,11 @@ BAD = {
     "settle, by the other": ("verify: {timeout: 5}\n", "verify.timeout (5)"),
     "two identities": ("cluster: {kubeconfig: /k, service_account: /s}\n", "not both"),
     "no cluster": ("cluster: {source: cluster}\n", "needs a cluster"),
-    "soft": ("reboot: {allow: false, soft: auto}\n", "needs reboot.allow"),
     "same path": ("metrics: {file: /etc/nodeagent/policy.yaml}\n", "same path"),
 }
 GOOD = {
     "defaults": "",
     "settle": "actions: {settle: 300}\nverify: {timeout: 900}\n",
-    "soft": "reboot: {soft: auto}\n",
     "no reboots": "reboot: {allow: false}\n",
     "no metrics": "metrics: {file: ''}\npolicy: ''\n",
 }

@@ -513,46 +513,6 @@ async def test_a_fallback_reboot_drains_first() -> None:
     assert messages[-1] == messages[-2] != ""
 
 
-@pytest.mark.parametrize("cures", [True, False], ids=["a soft one cures", "a full one cures"])
-async def test_a_soft_fallback_drains_first_and_a_full_one_does_not_drain_again(cures: bool) -> None:
-    host = await at_old()
-    host.limits = replace(host.limits, soft_fallback=True)
-    host.world.units["app.service"] = FakeUnit(fail_restarts=9) if cures else FakeUnit(bad_until_boot=2)
-    host.want(RESTART)
-    await host.settle()
-    assert host.actions() == ["restart app.service", "soft-reboot", "reboot"][: 2 if cures else 3]
-    reboots = ["reboot"] if cures else ["reboot", "reboot"]
-    assert host.around.log == ["slot", "lease", "drain", *reboots, "uncordon", "release lease", "release slot"]
-    entry = host.world.history[-1]
-    assert (entry.outcome, entry.reboots, entry.soft_reboots) == ("done-after-fallback", len(reboots), 1)
-    assert host.around.killed == []
-
-
-@pytest.mark.parametrize("ready", [True, False], ids=["ready", "ready after a full one"])
-async def test_a_soft_reboot_into_another_os_drains_once(ready: bool) -> None:
-    """The boot ID of the Node stays, so what counts is a report of the kubelet from after the reboot."""
-    host = ClusterHost(os_host.os_host().world)
-    host.limits = replace(host.limits, soft_fallback=True, soft_update=True)
-    host.want(os_host.OLD)
-    await host.settle()
-    host.around.log.clear()
-    host.world.done.clear()
-    host.around.unready = "" if ready else "the runtime is not ready"
-    host.want(os_host.NEW)
-    updating = asyncio.create_task(host.settle())
-    if not ready:
-        await until(lambda: host.world.boot == 2)
-        host.around.unready = ""
-    await updating
-    reboots = ["soft-reboot"] if ready else ["soft-reboot", "reboot"]
-    assert host.actions() == reboots
-    assert host.around.log.count("drain") == 1
-    assert host.around.log[-3:] == ["uncordon", "release lease", "release slot"]
-    entry = host.world.history[-1]
-    assert (entry.outcome, entry.reboots, entry.soft_reboots) == ("done", len(reboots), 1)
-    assert host.around.killed == []
-
-
 async def test_unmovable_pods_do_not_hold_a_fallback_reboot_without_end() -> None:
     host = await at_old()
     host.around.stuck = True

@@ -113,7 +113,7 @@ async def test_the_plan_names_it() -> None:
 
     async def notes() -> list[str]:
         update = await loop.check(await host._load(host.add(REBOOT)))
-        answer: dict[str, Any] = await plan_answer(loop.ports, host.limits, update, diff=False, private=False)
+        answer: dict[str, Any] = await plan_answer(loop.ports, update, diff=False, private=False)
         return [note for note in answer["notes"] if "StagedByOther" in note]
 
     assert await notes() == []

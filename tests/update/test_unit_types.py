@@ -56,7 +56,7 @@ async def notes_of(host: Host, new: MachineConfig) -> list[str]:
     preflight = Preflight(ports, host.limits, (), host._policy, host.on_drift, host._view)
     known = [await host._load(host.world.current)]
     update = await preflight.prepare(await host._load(host.add(new)), known, dirty=False, first=False)
-    answer = await plan_answer(ports, host.limits, update, diff=False, private=False)
+    answer = await plan_answer(ports, update, diff=False, private=False)
     notes: list[str] = answer["notes"]
     return notes
 

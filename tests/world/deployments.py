@@ -21,7 +21,7 @@ from nodeagent.core.plan.deployment import (
     unmet,
 )
 from nodeagent.core.plan.os_changes import OsChanges
-from nodeagent.errors import Refused, ServiceUnavailable, Terminal
+from nodeagent.errors import NoSoftReboot, Refused, ServiceUnavailable, SoftObstacle, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.system import StagingUnit
 
@@ -232,11 +232,11 @@ class FakeDeployments:
         if there is None or there.id != deployment:
             raise Refused(f"{deployment} is not staged", reason=Reason.STAGED_LOST)
         if world.next_root_of_another:
-            raise Refused("another system", reason=Reason.NEXT_ROOT_PREPARED)
+            raise NoSoftReboot("another system", SoftObstacle.ANOTHER_SYSTEM)
         if world.kernels.get(here.digest) != world.kernels.get(there.digest):
-            raise Refused("another kernel", reason=Reason.KERNEL_START_NEEDED)
+            raise NoSoftReboot("another kernel", SoftObstacle.KERNEL)
         if here.kernel_arguments != there.kernel_arguments:
-            raise Refused("other kernel arguments", reason=Reason.KERNEL_START_NEEDED)
+            raise NoSoftReboot("other kernel arguments", SoftObstacle.KERNEL)
 
     async def prepare_soft_reboot(self, deployment: str) -> None:
         world = self.world

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nodeagent.core.boot import identity
-from nodeagent.errors import Refused
-from nodeagent.reasons import Reason
+from nodeagent.errors import NoSoftReboot, SoftObstacle
 from nodeagent.update.ports.system import Confirm, Inhibitor, ShutdownKind
 from tests.world.faults import Killed
 
@@ -114,7 +113,7 @@ class FakePower:
             assert fault.error is not None
             raise fault.error
         if same_system and self.world.next_root_of_another:
-            raise Refused("another system", reason=Reason.NEXT_ROOT_PREPARED)
+            raise NoSoftReboot("another system", SoftObstacle.ANOTHER_SYSTEM)
 
     async def _warn(self, warn: float, confirm: Confirm, warned: Callable[[], None]) -> None:
         if self.world.logged_in:

@@ -32,7 +32,7 @@ from typing import Final
 
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import Deployment, booted
-from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.errors import AgentError, NoSoftReboot, Refused, ServiceUnavailable, SoftObstacle
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree.boot_order import BOOTED, DIRECTORY
 from nodeagent.host.ostree.programs import CommandTiming, ostree_version
@@ -115,13 +115,13 @@ class SoftReboot:
         if version < _SINCE:
             shown_version = "of an unknown version" if version == (0, 0) else f"{version[0]}.{version[1]}"
             message = f"libostree is {shown_version}, and a soft reboot into a deployment needs {_SINCE[0]}.{_SINCE[1]}"
-            raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED)
+            raise NoSoftReboot(message, SoftObstacle.UNSUPPORTED)
         here, there = booted(deployments), next((d for d in deployments if d.id == deployment and d.staged), None)
         if here is None or there is None:
             raise Refused(f"{deployment} is not staged any more", reason=Reason.STAGED_LOST)
         added, removed = argument_changes(here.kernel_arguments, there.kernel_arguments)
         if changed := [*(f"-{argument}" for argument in removed), *(f"+{argument}" for argument in added)]:
-            raise Refused(f"kernel arguments change: {' '.join(changed)}", reason=Reason.KERNEL_START_NEEDED)
+            raise NoSoftReboot(f"kernel arguments change: {' '.join(changed)}", SoftObstacle.KERNEL)
         await asyncio.to_thread(self._check_files, here, there)
 
     async def prepare(self, deployments: Sequence[Deployment], deployment: str) -> None:
@@ -194,16 +194,16 @@ class SoftReboot:
     def _check_files(self, here: Deployment, there: Deployment) -> None:
         if boolean(_vardict(self._root / BOOTED).get("composefs")) is not True:
             message = "the booted deployment has no composefs, without which libostree prepares no soft reboot"
-            raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED)
+            raise NoSoftReboot(message, SoftObstacle.UNSUPPORTED)
         # A preparation of this deployment may be ours, from before a restart.
         if (self._prepared.exists() or self._mounted()) and not self._is_for(there.id):
             message = f"another program prepared another system: {_MOUNT.strip()} is in use"
-            raise Refused(message, reason=Reason.NEXT_ROOT_PREPARED)
+            raise NoSoftReboot(message, SoftObstacle.ANOTHER_SYSTEM)
         trees = Trees(self._root, here.osname, here.id, there.id)
         if differences := trees.kernel_starts():
             some = enumerated(f"/{path}: {cause}" for path, cause in differences)
             message = f"the new OS changes what only the start of a kernel applies ({some})"
-            raise Refused(message, reason=Reason.KERNEL_START_NEEDED)
+            raise NoSoftReboot(message, SoftObstacle.KERNEL)
 
     def _is_for(self, deployment: str) -> bool:
         """Return whether the deployment with this id is prepared completely: mounted, and noted by libostree."""
@@ -236,8 +236,8 @@ class SoftReboot:
             raise _not_prepared(f"ostree reported success, and /run/nextroot is not {deployment}")
 
 
-def _not_prepared(cause: str) -> Refused:
-    return Refused(f"the soft reboot could not be prepared: {cause}", reason=Reason.SOFT_REBOOT_NOT_PREPARED)
+def _not_prepared(cause: str) -> NoSoftReboot:
+    return NoSoftReboot(f"the soft reboot could not be prepared: {cause}", SoftObstacle.NOT_PREPARED)
 
 
 def _vardict(path: Path) -> Mapping[str, Variant]:

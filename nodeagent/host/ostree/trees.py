@@ -15,8 +15,8 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.kernel_start import LINK_DIRECTORY, TREE_PATHS
 from nodeagent.core.plan.os_changes import FileCounts, OsChanges, PackageChange
-from nodeagent.core.plan.reboot_kind import LINK_DIRECTORY, TREE_PATHS
 
 # Entries of a tree. A node OS has 60,000; a larger tree is not compared.
 MAX_ENTRIES: Final = 1_000_000

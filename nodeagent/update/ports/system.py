@@ -76,22 +76,13 @@ class Power(Protocol):
 
         Returns when logind has accepted it. ``force`` overrides inhibitors. An error of ``confirm``, or cancelling the
         call, cancels the shutdown and its warning. ``direct`` starts the target of systemd instead, for a logind that
-        does not answer; then users are not warned. A soft reboot raises ``Refused`` (``SoftRebootUnsupported``) where
-        that is not known, and never becomes a full one.
+        does not answer; then users are not warned. A soft reboot raises ``NoSoftReboot`` where that is not known, and
+        never becomes a full one.
         """
         ...
 
     async def going_down(self) -> bool:
         """Return whether a shutdown was accepted and is under way. An inhibitor may delay it for a minute or longer."""
-        ...
-
-    # systemd enters /run/nextroot if any program has prepared a system there.
-    async def check_soft_reboot(self, *, same_system: bool = True) -> None:
-        """Raise ``Refused`` if a soft reboot is not possible, or would start another system.
-
-        The reason is ``SoftRebootUnsupported``, ``NextRootPrepared`` or ``EncryptedRoot``. Without ``same_system``
-        another system may be prepared, which ``Deployments.check_soft_reboot`` checks.
-        """
         ...
 
     # Firmware and loader are known where the loader reports its times to systemd, as systemd-boot does.
@@ -226,11 +217,9 @@ class Deployments(Protocol):
         ...
 
     async def check_soft_reboot(self, deployment: str) -> None:
-        """Raise ``Refused`` if a soft reboot into the staged deployment is not possible, or not enough.
-
-        The reason is ``SoftRebootUnsupported``, ``NextRootPrepared``, ``StagedLost``, or ``KernelStartNeeded``: it has
+        """Raise ``NoSoftReboot`` if a soft reboot into the staged deployment is not possible, or not enough: it has
         another kernel, initramfs, kernel arguments or SELinux policy, or changes another file that only a starting
-        kernel reads.
+        kernel reads. Raise ``Refused`` (``StagedLost``) if it is not staged.
         """
         ...
 
@@ -239,8 +228,8 @@ class Deployments(Protocol):
     async def prepare_soft_reboot(self, deployment: str) -> None:
         """Prepare a soft reboot into the staged and unlocked deployment, and check the result.
 
-        Does nothing if it is prepared already. Raises ``Refused`` (``SoftRebootNotPrepared``, ``NextRootPrepared``);
-        then nothing of it is left, as far as that is possible.
+        Does nothing if it is prepared already. Raises ``NoSoftReboot``; then nothing of it is left, as far as that is
+        possible.
         """
         ...
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kind of a reboot: a soft one where that is enough, and a full one where a soft one did not help.
+"""The kind of a reboot, as it was chosen, and a full one where a soft one did not help.
 
 The order is the same for each update: at most one soft reboot, then at most one full one, then the revert. A soft
 reboot that is not possible becomes a full one, and that is reported with its reason. A planned soft reboot leads into
@@ -12,83 +12,20 @@ from contextlib import suppress
 from dataclasses import replace
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.plan.change import Plan
-from nodeagent.core.plan.reboot_kind import ChosenKind, fallback_kind, planned_kind
-from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.core.plan.reboot_kind import ChosenKind
+from nodeagent.errors import AgentError
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import FallbackChosen, Warned
-from nodeagent.update.run import Ports, Run, Update, UpdatePolicy
+from nodeagent.update.run import Ports, Run, Update
 from nodeagent.update.states import Apply, Fallback, Phase, Transition, fallback_of
 
-# Reasons for which a soft reboot becomes a full one.
-NO_SOFT_REBOOT = frozenset(
-    {
-        Reason.SOFT_REBOOT_UNSUPPORTED,
-        Reason.SOFT_REBOOT_NOT_PREPARED,
-        Reason.NEXT_ROOT_PREPARED,
-        Reason.ENCRYPTED_ROOT,
-        Reason.KERNEL_START_NEEDED,
-    }
-)
 
-
-async def kind_of_fallback(ports: Ports, policy: UpdatePolicy, plan: Plan) -> ChosenKind:
-    """Return the kind of a fallback reboot on this host."""
-    chosen = fallback_kind([planned.change for planned in plan.changes], soft=policy.soft_fallback)
-    if chosen.kind is RebootKind.SOFT:
-        try:
-            # A fallback is chosen while the host is in trouble, so any doubt leads to the full reboot.
-            await ports.power.check_soft_reboot()
-        except AgentError as error:
-            return ChosenKind(RebootKind.FULL, error.message, error.reason)
-    return chosen
-
-
-async def kind_of_planned(ports: Ports, policy: UpdatePolicy, update: Update, staged: str) -> ChosenKind:
-    """Return the kind of the planned reboot on this host. ``staged`` is the id of the deployment, "" before it exists.
-
-    Raises ``ServiceUnavailable``; any other error is an obstacle.
-    """
-    deploys = update.target is not None
-    chosen = planned_kind(update.plan.changes, soft=policy.soft_update, deploys=deploys)
+async def kind_of_planned(ports: Ports, update: Update, staged: str) -> ChosenKind:
+    """Return the kind of the planned reboot on this host, as ``RebootChoice.for_planned``."""
     # The estimate is reported even where the reboot is a full one: it shows what the setting or the obstacle costs.
-    saves = await ports.power.kernel_start_seconds() if deploys else None
-    if chosen.kind is not RebootKind.SOFT:
-        return replace(chosen, saves=saves)
-    try:
-        await _check_planned(ports, staged)
-    except ServiceUnavailable:
-        raise
-    except AgentError as error:
-        return ChosenKind(RebootKind.FULL, error.message, error.reason, saves=saves)
-    # Only the deployment itself shows whether its kernel and initramfs are those that run.
-    if not staged:
-        return ChosenKind(None, "decided when the deployment is staged", saves=saves)
-    return replace(chosen, saves=saves)
-
-
-async def _check_planned(ports: Ports, staged: str) -> None:
-    await ports.power.check_soft_reboot(same_system=False)
-    if staged and ports.os is not None:
-        await ports.os.port.check_soft_reboot(staged)
-
-
-async def check_soft(run: Run) -> None:
-    """Check again right before the request. Raise ``Refused`` with one of ``NO_SOFT_REBOOT``, or ``StagedLost``.
-
-    An answer that is no yes is a no.
-    """
-    try:
-        if isinstance(run.record.leg, Apply):
-            await _check_planned(run.ports, run.record.os.staged)
-        else:
-            await run.ports.power.check_soft_reboot()
-    except ServiceUnavailable:
-        raise
-    except AgentError as error:
-        has_reason = error.reason in NO_SOFT_REBOOT or error.reason == Reason.STAGED_LOST
-        raise Refused(error.message, reason=error.reason if has_reason else Reason.SOFT_REBOOT_UNSUPPORTED) from error
+    saves = await ports.power.kernel_start_seconds() if update.target is not None else None
+    return replace(await ports.reboots.for_planned(ports, update, staged), saves=saves)
 
 
 async def begin_planned(run: Run) -> Transition:
@@ -98,12 +35,12 @@ async def begin_planned(run: Run) -> Transition:
     message = f"rebooting into {name}"
     chosen = ChosenKind(RebootKind.FULL)
     # A reboot that repeats another one, or that follows a merge of /etc, is a full one.
-    if run.policy.soft_update and not (leg.soft_failed or leg.etc_merge_repaired):
-        chosen = await kind_of_planned(run.ports, run.policy, run.update, run.record.os.staged)
+    if run.ports.reboots.allows_soft(planned=True) and not (leg.soft_failed or leg.etc_merge_repaired):
+        chosen = await kind_of_planned(run.ports, run.update, run.record.os.staged)
         words = _words(chosen)
         message = f"{message}: {words}"
         run.update.add_notes(words)
-    elif not run.policy.soft_update and run.update.target is not None:
+    elif not run.ports.reboots.allows_soft(planned=True) and run.update.target is not None:
         saves = await run.ports.power.kernel_start_seconds()
         run.update.add_notes(*([f"a full reboot{_of_which(saves)}"] if saves is not None else []))
     # A kind that could not be decided is no permission for a soft reboot.
@@ -133,7 +70,7 @@ async def begin_fallback(run: Run, message: str, reason: str) -> Apply | Fallbac
         if isinstance(leg, Apply):
             run.update.add_notes(f"a full reboot followed, because {message}")
         return replace(leg, kind=RebootKind.FULL, soft_failed=message)
-    chosen = await kind_of_fallback(run.ports, run.policy, run.update.plan)
+    chosen = await run.ports.reboots.for_fallback(run.ports, run.update.plan)
     kind = chosen.kind or RebootKind.FULL
     run.narrate(FallbackChosen, message, reason, kind)
     if chosen.reason:
@@ -145,9 +82,9 @@ def wants_soft(run: Run) -> bool:
     """Return whether the reboot of this phase is a soft one. The setting may have changed since it was chosen."""
     match run.record.leg:
         case Fallback(kind=RebootKind.SOFT):
-            return run.policy.soft_fallback
+            return run.ports.reboots.allows_soft(planned=False)
         case Apply(kind=RebootKind.SOFT):
-            return run.policy.soft_update
+            return run.ports.reboots.allows_soft(planned=True)
         case _:
             return False
 

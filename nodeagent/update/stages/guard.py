@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nodeagent.update.ports.system import StagingUnit
     from nodeagent.update.run import Progress, Run, Update
     from nodeagent.update.stages.os_deployments import HostDeployments
+    from nodeagent.update.stages.reboot_choice import RebootChoice
 
 
 class Guard:
@@ -19,6 +20,9 @@ class Guard:
 
     Guards are called in the order of the list of features.
     """
+
+    # How the kind of a reboot is chosen. At most one feature chooses it.
+    reboots: RebootChoice | None = None
 
     async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002 - for features
         """Return notes for a plan: what the update will wait for, and what will run. ``stops_node``: it drains or stops

@@ -12,7 +12,7 @@ from typing import Final
 from nodeagent.core.boot_count import TRIES, CountedBy
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import OsTarget, unmet
-from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.errors import AgentError, NoSoftReboot, Refused, ServiceUnavailable
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason, reason_of
 from nodeagent.update.decide import MAX_REBOOT_TRIES
@@ -25,7 +25,7 @@ from nodeagent.update.stages.after_boot import back_to_old, stage_again
 from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.coordination import LOST, Coordination
 from nodeagent.update.stages.failure import degraded, failed
-from nodeagent.update.stages.fallback import NO_SOFT_REBOOT, check_soft, make_full, wants_soft
+from nodeagent.update.stages.fallback import make_full, wants_soft
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.states import Apply, Fallback, Transition
 from nodeagent.update.steps.act import clear_before_reboot
@@ -171,17 +171,16 @@ async def _reboot_of_its_kind(run: Run) -> None:
     soft = wants_soft(run)
     try:
         await _reboot(run, direct=run.overdue, soft=soft)
-    except Refused as error:
-        if not soft or error.reason not in NO_SOFT_REBOOT:
-            raise
-        await make_full(run, error.message, error.reason)
+    # Found right before the request, or while it is prepared: users were warned, and the reboot is still due.
+    except NoSoftReboot as error:
+        await make_full(run, error.message, run.ports.reboots.reason(error))
         await _reboot(run, direct=run.overdue, soft=False)
 
 
 async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     """Reboot the host, as ``go_down``.
 
-    Raises also ``StagedLost`` if the staged deployment is gone, one of ``NO_SOFT_REBOOT`` for a soft reboot, and
+    Raises also ``StagedLost`` if the staged deployment is gone, ``NoSoftReboot`` for a soft one, and
     ``LockedSoftReboot`` if a soft reboot into a locked deployment is prepared and cannot be cleared.
     """
     ports, update = run.ports, run.update
@@ -211,7 +210,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             await ports.os.port.reset_soft_reboot()
         if soft:
             # It may have become impossible while users were warned, and it may start what another program prepared.
-            await check_soft(run)
+            await ports.reboots.check(run)
         # The one place that decides between a cancellation and the reboot. There is no other task in between.
         if update.cancelled is not None and not run.record.reverting:
             raise NotNow(update.cancelled.message, reason=reason_of(update.cancelled.reason))

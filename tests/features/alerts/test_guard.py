@@ -73,7 +73,7 @@ async def test_a_plan_names_the_query() -> None:
         preflight = Preflight(ports, host.limits, (), host._policy, host.on_drift, host._view)
         old, desired = [await host._load(host.add(each)) for each in (A, new)]
         update = await preflight.prepare(desired, [old], dirty=False, first=False)
-        found: list[str] = (await plan_answer(ports, host.limits, update, diff=False, private=False))["notes"]
+        found: list[str] = (await plan_answer(ports, update, diff=False, private=False))["notes"]
         return found
 
     note = "alerts: the update begins when this returns nothing: ALERTS"

@@ -292,7 +292,7 @@ async def test_a_plan_lists_the_checks() -> None:
         preflight = Preflight(ports, host.limits, (), host._policy, host.on_drift, host._view)
         old, desired = [await host._load(host.add(each)) for each in (A, new)]
         update = await preflight.prepare(desired, [old], dirty=False, first=False)
-        found: list[str] = (await plan_answer(ports, host.limits, update, diff=False, private=False))["notes"]
+        found: list[str] = (await plan_answer(ports, update, diff=False, private=False))["notes"]
         return found
 
     assert await notes(LIVE) == ["checks after-apply: c"]

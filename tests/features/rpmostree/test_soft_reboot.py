@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from dbus_next import Variant
 
-from nodeagent.errors import Refused
+from nodeagent.errors import NoSoftReboot, Refused, SoftObstacle
 from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree import soft_reboot
@@ -195,6 +195,11 @@ async def refused(work: Awaitable[None]) -> Refused:
     return caught.value
 
 
+def obstacle(error: Refused) -> SoftObstacle | None:
+    assert isinstance(error, NoSoftReboot)
+    return error.obstacle
+
+
 async def test_a_deployment_with_the_same_kernel(adapted: RpmOstree, own: Host) -> None:
     own.trees({"usr/bin/app": "2", "usr/bin/new": "1", "usr/etc/app.conf": "x"})
     await adapted.check_soft_reboot(own.staged["id"])
@@ -220,12 +225,12 @@ async def test_what_only_a_starting_kernel_reads(
 ) -> None:
     own.trees(new)
     error = await refused(adapted.check_soft_reboot(own.staged["id"]))
-    assert (error.reason, f"/{path}: " in error.message) == ("KernelStartNeeded", True), error
+    assert (obstacle(error), f"/{path}: " in error.message) == (SoftObstacle.KERNEL, True), error
 
 
 async def test_trees_without_a_kernel(adapted: RpmOstree, own: Host) -> None:
     own.trees({}, {"usr/bin/app": "1"})
-    assert (await refused(adapted.check_soft_reboot(own.staged["id"]))).reason == "KernelStartNeeded"
+    assert obstacle(await refused(adapted.check_soft_reboot(own.staged["id"]))) is SoftObstacle.KERNEL
 
 
 async def test_other_kernel_arguments(adapted: RpmOstree, own: Host) -> None:
@@ -233,7 +238,7 @@ async def test_other_kernel_arguments(adapted: RpmOstree, own: Host) -> None:
     own.staged["options"] = "root=LABEL=root nosmt"
     own.model.write_state(own.staged, locked=True)
     error = await refused(adapted.check_soft_reboot(own.staged["id"]))
-    assert (error.reason, "-quiet +nosmt" in error.message) == ("KernelStartNeeded", True)
+    assert (obstacle(error), "-quiet +nosmt" in error.message) == (SoftObstacle.KERNEL, True)
 
 
 @pytest.mark.parametrize("version", [(0, 0), (2025, 2), (2025, 7)])
@@ -241,7 +246,7 @@ async def test_an_ostree_that_cannot_prepare_it(adapted: RpmOstree, own: Host, v
     own.trees({})
     own.version = version
     error = await refused(adapted.check_soft_reboot(own.staged["id"]))
-    assert (error.reason, "2026.1" in error.message) == ("SoftRebootUnsupported", True)
+    assert (obstacle(error), "2026.1" in error.message) == (SoftObstacle.UNSUPPORTED, True)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", vardict({"composefs": False}), None])
@@ -250,7 +255,7 @@ async def test_a_host_without_composefs(adapted: RpmOstree, own: Host, content: 
     booted = own.model.root / "run/ostree-booted"
     booted.unlink() if content is None else booted.write_bytes(content)
     error = await refused(adapted.check_soft_reboot(own.staged["id"]))
-    assert (error.reason, "composefs" in error.message) == ("SoftRebootUnsupported", True)
+    assert (obstacle(error), "composefs" in error.message) == (SoftObstacle.UNSUPPORTED, True)
 
 
 async def test_what_another_program_prepared(adapted: RpmOstree, own: Host) -> None:
@@ -260,13 +265,13 @@ async def test_what_another_program_prepared(adapted: RpmOstree, own: Host) -> N
     await adapted.check_soft_reboot(own.staged["id"])
     for spoil in (lambda: own.prepare(own.booted), own.note.unlink, lambda: own.note.write_bytes(b"odd")):
         spoil()
-        assert (await refused(adapted.check_soft_reboot(own.staged["id"]))).reason == "NextRootPrepared"
+        assert obstacle(await refused(adapted.check_soft_reboot(own.staged["id"]))) is SoftObstacle.ANOTHER_SYSTEM
 
 
 async def test_a_deployment_that_is_not_staged_any_more(adapted: RpmOstree, own: Host) -> None:
     own.trees({})
     assert (await refused(adapted.check_soft_reboot("fedora-coreos-x.1"))).reason == "StagedLost"
-    assert (await refused(adapted.prepare_soft_reboot("fedora-coreos-x.1"))).reason == "SoftRebootNotPrepared"
+    assert obstacle(await refused(adapted.prepare_soft_reboot("fedora-coreos-x.1"))) is SoftObstacle.NOT_PREPARED
     assert own.commands == []
 
 
@@ -290,7 +295,7 @@ async def test_a_success_that_is_none_is_cleared(adapted: RpmOstree, own: Host, 
     own.unlock()
     own.lie = lie
     error = await refused(adapted.prepare_soft_reboot(own.staged["id"]))
-    assert error.reason == "SoftRebootNotPrepared", error
+    assert obstacle(error) is SoftObstacle.NOT_PREPARED, error
     assert own.commands == ["0", "--reset"]
     assert not own.note.exists()
 
@@ -298,7 +303,7 @@ async def test_a_success_that_is_none_is_cleared(adapted: RpmOstree, own: Host, 
 async def test_a_locked_deployment_is_not_entered(adapted: RpmOstree, own: Host) -> None:
     own.trees({})
     error = await refused(adapted.prepare_soft_reboot(own.staged["id"]))
-    assert (error.reason, "locked" in error.message) == ("SoftRebootNotPrepared", True)
+    assert (obstacle(error), "locked" in error.message) == (SoftObstacle.NOT_PREPARED, True)
     assert not own.note.exists()
 
 

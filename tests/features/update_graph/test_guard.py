@@ -187,7 +187,7 @@ async def test_a_plan_shows_the_way_and_the_requirements() -> None:
     preflight = Preflight(ports, host.limits, (), host._policy, host.on_drift, host._view)
     new, old = [await host._load(host.add(each)) for each in (NEW, OLD)]
     update = await preflight.prepare(new, [old], dirty=False, first=False)
-    answer = await plan_answer(ports, host.limits, update, diff=False, private=False)
+    answer = await plan_answer(ports, update, diff=False, private=False)
     assert answer["notes"][:2] == ["update path: 1 -> 3 is allowed", "requirements of 3: old-argument"]
     host.jumps.declared = KNOWN
     with pytest.raises(Refused, match="go to 2 first"):

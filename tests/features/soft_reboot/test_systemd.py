@@ -10,8 +10,8 @@ import pytest
 from dbus_next import Message, Variant
 
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.features.soft_reboot.systemd import check_soft_reboot
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.soft_reboot import check_soft_reboot
 from tests.host.fake_systemd import FakeSystemd
 from tests.support.fake_peer import DBusFault
 from tests.support.fixtures import PrivateBus

@@ -15,13 +15,15 @@ from nodeagent.core.boot import RebootKind
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy import Entry, Policy, restart
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, NoSoftReboot, SoftObstacle
+from nodeagent.features.soft_reboot.reasons import SoftRebootReason
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import REBOOTS, Budget, Lasting
 from nodeagent.update.ports.events import FallbackChosen, Warned
 from nodeagent.update.states import Phase
+from tests.features.soft_reboot.soft import guard_of
 from tests.update import test_kills
 from tests.update.test_soft_reboots import go_to_reboot
 from tests.world import FakeUnit, Fault, Killed, World, kill_points
@@ -57,7 +59,8 @@ async def failing(*, bad_until_boot: int = 0, soft: bool = True, new: MachineCon
     """A host on which the restart fails. The unit starts at the next boot from ``bad_until_boot`` on; at 9, never."""
     host = await test_kills.at_old()
     host = SoftHost(host.world, configs=host.configs, texts=host.texts, wanted=host.wanted)
-    host.limits = replace(LIMITS, soft_fallback=soft)
+    host.limits = LIMITS
+    host.guards = [guard_of(host.world, "fallback")] if soft else []
     if bad_until_boot == 9:
         Picky.world = host.world
         host.world.units["app.service"] = Picky()
@@ -138,7 +141,11 @@ async def test_a_soft_reboot_by_another_program_does_not_apply_it() -> None:
     assert reboots(host) == ["reboot"]
 
 
-OBSTACLES = (Reason.SOFT_REBOOT_UNSUPPORTED, Reason.NEXT_ROOT_PREPARED, Reason.ENCRYPTED_ROOT)
+OBSTACLES = (
+    SoftRebootReason.SOFT_REBOOT_UNSUPPORTED,
+    SoftRebootReason.NEXT_ROOT_PREPARED,
+    SoftRebootReason.ENCRYPTED_ROOT,
+)
 
 
 @pytest.mark.parametrize("reason", OBSTACLES)
@@ -149,7 +156,7 @@ async def test_an_obstacle_makes_it_a_full_one(reason: AnyReason, late: bool) ->
     def due() -> bool:
         return not late or bool(kinds(host))
 
-    host.world.faults.append(Fault("no soft reboot", Refused("not here", reason=reason), None, due))
+    host.world.faults.append(Fault("no soft reboot", NoSoftReboot("not here", reason=reason), None, due))
     await host.settle()
     test_kills.assert_converged(host, APP)
     assert reboots(host) == ["reboot"]
@@ -162,7 +169,7 @@ async def test_an_obstacle_makes_it_a_full_one(reason: AnyReason, late: bool) ->
 
 async def test_a_logind_that_does_not_know_it_makes_it_a_full_one() -> None:
     host = await failing()
-    unknown = Refused("logind knows no soft reboot", reason=Reason.SOFT_REBOOT_UNSUPPORTED)
+    unknown = NoSoftReboot("logind knows no soft reboot", SoftObstacle.UNSUPPORTED)
     host.world.faults.append(Fault("soft reboot", unknown))
     await host.settle()
     assert reboots(host) == ["reboot"]
@@ -189,7 +196,7 @@ async def test_an_accepted_one_that_does_not_come_is_followed_by_a_full_one() ->
 async def test_a_setting_that_changes_on_the_way_counts() -> None:
     host = await failing()
     await go_to_reboot(host)
-    host.limits = LIMITS
+    host.guards = []
     await host.settle()
     assert reboots(host) == ["reboot"]
 

@@ -18,7 +18,8 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.plan.policy import REBOOT, Entry, Policy
-from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.errors import AgentError, NoSoftReboot, Refused, ServiceUnavailable, SoftObstacle
+from nodeagent.features.soft_reboot.reasons import SoftRebootReason
 from nodeagent.host.store.record_codec import record_to_dict
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
@@ -26,6 +27,7 @@ from nodeagent.update.history.lasting import REBOOTS, Budget, Lasting
 from nodeagent.update.ports.events import FallbackChosen, PhaseEntered, Warned
 from nodeagent.update.ports.system import ShutdownKind
 from nodeagent.update.states import Phase
+from tests.features.soft_reboot.soft import guard_of
 from tests.update import test_os_kills
 from tests.update.test_clear_state import STATE, by_key
 from tests.update.test_os_kills import OLD, assert_at
@@ -54,7 +56,7 @@ class PickyHost(Host):
 async def soft_host(new: MachineConfig = NEW, *, soft: bool = True) -> Host:
     host = await test_os_kills.at_old()
     host = PickyHost(host.world, host.limits, configs=host.configs, texts=host.texts, wanted=host.wanted)
-    host.limits = replace(host.limits, soft_fallback=soft, soft_update=soft)
+    host.guards = [guard_of(host.world, "auto" if soft else "never")]
     host.want(new)
     return host
 
@@ -107,6 +109,7 @@ async def test_the_state_of_a_unit_is_removed_before_it() -> None:
 
     soft = await soft_host()
     host = ClearingHost(soft.world, soft.limits, configs=soft.configs, texts=soft.texts, wanted=soft.wanted)
+    host.guards = soft.guards
     host.world.disk[STATE] = RegularFile(b"old")
     await host.settle()
     assert_new(host)
@@ -161,10 +164,10 @@ async def test_a_reboot_for_files_alone_is_a_full_one() -> None:
 
 
 OBSTACLES = (
-    Reason.SOFT_REBOOT_UNSUPPORTED,
-    Reason.NEXT_ROOT_PREPARED,
-    Reason.ENCRYPTED_ROOT,
-    Reason.KERNEL_START_NEEDED,
+    SoftRebootReason.SOFT_REBOOT_UNSUPPORTED,
+    SoftRebootReason.NEXT_ROOT_PREPARED,
+    SoftRebootReason.ENCRYPTED_ROOT,
+    SoftRebootReason.KERNEL_START_NEEDED,
 )
 
 
@@ -173,7 +176,7 @@ OBSTACLES = (
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "before the request"])
 async def test_an_obstacle_makes_it_a_full_one(reason: AnyReason, late: bool, at: str) -> None:
     host = await soft_host()
-    obstacle = Refused("not here", reason=reason)
+    obstacle = NoSoftReboot("not here", reason=reason)
     host.world.faults.append(Fault(at, obstacle, None, lambda: not late or bool(announced(host))))
     await host.settle()
     assert_new(host)
@@ -213,7 +216,7 @@ async def test_a_check_without_an_answer_is_waited_for() -> None:
 
 async def test_a_preparation_that_fails_is_followed_by_a_full_one() -> None:
     host = await soft_host()
-    host.world.faults.append(Fault("prepare", Refused("no erofs", reason=Reason.SOFT_REBOOT_NOT_PREPARED)))
+    host.world.faults.append(Fault("prepare", NoSoftReboot("no erofs", SoftObstacle.NOT_PREPARED)))
     await host.settle()
     assert_new(host)
     assert reboots(host) == ["reboot"]
@@ -223,7 +226,7 @@ async def test_a_preparation_that_fails_is_followed_by_a_full_one() -> None:
 
 async def test_a_logind_that_does_not_know_it_makes_it_a_full_one() -> None:
     host = await soft_host()
-    unknown = Refused("logind knows no soft reboot", reason=Reason.SOFT_REBOOT_UNSUPPORTED)
+    unknown = NoSoftReboot("logind knows no soft reboot", SoftObstacle.UNSUPPORTED)
     host.world.faults.append(Fault("soft reboot", unknown))
     await host.settle()
     assert_new(host)
@@ -340,7 +343,7 @@ async def test_without_a_budget_it_is_reverted_at_once() -> None:
 async def test_a_setting_that_changes_on_the_way_counts() -> None:
     host = await soft_host()
     await go_to_reboot(host)
-    host.limits = replace(host.limits, soft_update=False)
+    host.guards = [guard_of(host.world, "fallback")]
     await host.settle()
     assert_new(host)
     assert reboots(host) == ["reboot"]
@@ -436,7 +439,7 @@ def bad(host: Host) -> None:
 
 
 def not_prepared(host: Host) -> None:
-    host.world.faults.append(Fault("prepare", Refused("no", reason=Reason.SOFT_REBOOT_NOT_PREPARED)))
+    host.world.faults.append(Fault("prepare", NoSoftReboot("no", SoftObstacle.NOT_PREPARED)))
 
 
 # While something is prepared, the reboot of another program is a soft one as well.

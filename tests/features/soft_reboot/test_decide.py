@@ -9,16 +9,11 @@ from hypothesis import strategies as st
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
-from nodeagent.core.plan.reboot_kind import (
-    TREE_PATHS,
-    ChosenKind,
-    chosen_to_dict,
-    fallback_kind,
-    kernel_start,
-    may_fall_back,
-    planned_kind,
-)
-from nodeagent.reasons import Reason
+from nodeagent.core.plan.kernel_start import kernel_start
+from nodeagent.core.plan.reboot_kind import ChosenKind, chosen_to_dict, may_fall_back
+from nodeagent.features.soft_reboot.decide import fallback_kind, planned_kind
+from nodeagent.features.soft_reboot.reasons import SoftRebootReason
+from tests.core.plan.test_kernel_start import KERNEL, USERSPACE, change
 
 pytestmark = pytest.mark.finding(
     "OS: soft reboots",
@@ -26,79 +21,17 @@ pytestmark = pytest.mark.finding(
     " old logind never reboots fully instead.",
 )
 
-KERNEL = [
-    "file:/etc/modprobe.d/blacklist.conf",
-    "file:/etc/modules-load.d/br_netfilter.conf",
-    "file:/etc/modules",
-    "file:/etc/depmod.d/x.conf",
-    "file:/etc/sysctl.conf",
-    "file:/etc/sysctl.d/99-kernel.conf",
-    "file:/usr/local/lib/sysctl.d/x.conf",
-    "file:/etc/udev/rules.d/70-disk.rules",
-    "file:/etc/udev/hwdb.d/x.hwdb",
-    "file:/etc/systemd/network/10-eth.link",
-    "file:/etc/systemd/network/10-eth.link.d/x.conf",
-    "file:/etc/crypttab",
-    "file:/etc/cryptsetup-keys.d/root.key",
-    "file:/etc/fstab",
-    "file:/etc/lvm/lvm.conf",
-    "file:/etc/multipath/conf.d/x.conf",
-    "file:/etc/iscsi/initiatorname.iscsi",
-    "file:/etc/dracut.conf.d/x.conf",
-    "file:/etc/kernel/cmdline",
-    "file:/etc/default/grub",
-    "file:/boot/loader/x",
-    "file:/etc/ostree/prepare-root.conf",
-    "file:/etc/kdump.conf",
-    "file:/etc/selinux/config",
-    "file:/etc/system-fips",
-    "file:/etc/tmpfiles.d/x.conf",
-    "file:/etc/binfmt.d/x.conf",
-    "file:/etc/tuned/active_profile",
-    "file:/etc/audit/rules.d/x.rules",
-    "file:/etc/nftables/main.nft",
-    "file:/etc/systemd/system/systemd-udevd.service.d/x.conf",
-    "unit:systemd-sysctl.service",
-    "unit:systemd-modules-load.service",
-    "unit:systemd-cryptsetup@luks-root.service",
-    "unit:boot.mount",
-    "unit:dracut-shutdown.service",
-    "unit:ostree-finalize-staged.service",
-    "osImageURL:osImageURL",
-    "kernelArguments:kernelArguments",
-    "kernelType:kernelType",
-    "extensions:extensions",
-    "fips:fips",
-]
-USERSPACE = [
-    "file:/etc/containers/registries.conf",
-    "file:/etc/crio/crio.conf.d/x.conf",
-    "file:/etc/kubernetes/kubelet.conf",
-    "file:/etc/modprobe.directory",
-    "file:/etc/fstab.example",
-    "file:/etc/systemd/network/10-eth.network",
-    "file:/etc/systemd/system/app.service.d/x.conf",
-    "file:/var/lib/etc/sysctl.d/x.conf",
-    "file:/etc",
-    "unit:crio.service",
-    "unit:kubelet.service",
-    "unit:var-lib-data.mount",
-    "sshkey:core",
-    "password:core",
-]
-
-
-def change(entry: str, kind: ChangeKind = ChangeKind.MODIFIED) -> Change:
-    domain, _, key = entry.partition(":")
-    return Change(domain, key, kind)
-
 
 @pytest.mark.parametrize("entry", KERNEL)
 def test_a_kernel_must_start_for(entry: str) -> None:
     for kind in ChangeKind:
         assert kernel_start(change(entry, kind))
     found = fallback_kind([change(USERSPACE[0]), change(entry)], soft=True)
-    assert (found.kind, found.reason, found.because) == (RebootKind.FULL, Reason.KERNEL_START_NEEDED, (entry,))
+    assert (found.kind, found.reason, found.because) == (
+        RebootKind.FULL,
+        SoftRebootReason.KERNEL_START_NEEDED,
+        (entry,),
+    )
     assert entry in found.why
 
 
@@ -118,12 +51,6 @@ def test_it_is_soft_only_if_no_entry_needs_a_kernel(found: list[Change], soft: b
     assert bool(kind.why) == (kind.kind is RebootKind.FULL)
     assert kind == fallback_kind(reversed(found), soft=soft), "the order does not count"
     assert set(chosen_to_dict(kind)) <= {"kind", "why", "reason", "because"}
-
-
-@given(st.text(max_size=40))
-def test_each_path_and_name_has_an_answer(text: str) -> None:
-    assert isinstance(kernel_start(change(f"file:/{text}")), str)
-    assert isinstance(kernel_start(change(f"unit:{text}")), str)
 
 
 def test_the_setting_decides_first() -> None:
@@ -172,7 +99,11 @@ def test_the_plan_may_need_a_kernel(entry: str) -> None:
     if entry.startswith(("osImageURL", "extensions")):
         return
     found = planned_kind([IMAGE, planned(entry)], soft=True, deploys=True)
-    assert (found.kind, found.reason, found.because) == (RebootKind.FULL, Reason.KERNEL_START_NEEDED, (entry,))
+    assert (found.kind, found.reason, found.because) == (
+        RebootKind.FULL,
+        SoftRebootReason.KERNEL_START_NEEDED,
+        (entry,),
+    )
 
 
 def test_the_policy_of_the_admin_may_require_one() -> None:
@@ -192,10 +123,3 @@ def test_the_json_of_a_planned_reboot() -> None:
     later = ChosenKind(None, "later", saves=143.24)
     assert chosen_to_dict(later) == {"kind": "undecided", "why": "later", "saves_seconds": 143.2}
     assert chosen_to_dict(ChosenKind(RebootKind.SOFT)) == {"kind": "soft"}
-
-
-def test_the_paths_of_a_tree_are_those_of_a_host() -> None:
-    assert {"usr/lib/modules", "usr/etc/selinux", "usr/lib/sysctl.d", "usr/etc/sysctl.d", "usr/lib/udev"} <= set(
-        TREE_PATHS
-    )
-    assert not any(path.startswith("/") or "usr/run" in path for path in TREE_PATHS)

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.display import text
-from nodeagent.errors import Refused
+from nodeagent.errors import NoSoftReboot
+from nodeagent.features.soft_reboot.reasons import SoftRebootReason
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH
-from nodeagent.reasons import Reason
 
 TARGET: Final = "soft-reboot.target"
 
@@ -45,7 +45,7 @@ _MAX_NAME: Final = 100
 
 
 async def check_soft_reboot(bus: Bus, root: Path = Path("/"), *, same_system: bool = True) -> None:
-    """Raise ``Refused`` if a soft reboot is not possible, or would start another system.
+    """Raise ``NoSoftReboot`` if a soft reboot is not possible, or would start another system.
 
     Without ``same_system`` another one may be prepared: the adapter of the deployments checks which one it is.
 
@@ -57,15 +57,17 @@ async def check_soft_reboot(bus: Bus, root: Path = Path("/"), *, same_system: bo
     if state != "loaded":
         # "not-found" before systemd 254.
         message = f"{TARGET} is {text(str(state), _MAX_NAME)}"
-        raise Refused(message, reason=Reason.SOFT_REBOOT_UNSUPPORTED)
+        raise NoSoftReboot(message, reason=SoftRebootReason.SOFT_REBOOT_UNSUPPORTED)
     await asyncio.to_thread(_check_files, root, same_system)
 
 
 def _check_files(root: Path, same_system: bool) -> None:
     if same_system and (obstacle := _next_root(root)):
-        raise Refused(f"another program prepared another system: {obstacle}", reason=Reason.NEXT_ROOT_PREPARED)
+        raise NoSoftReboot(
+            f"another program prepared another system: {obstacle}", reason=SoftRebootReason.NEXT_ROOT_PREPARED
+        )
     if obstacle := _encrypted(root):
-        raise Refused(f"the encrypted device {obstacle}", reason=Reason.ENCRYPTED_ROOT)
+        raise NoSoftReboot(f"the encrypted device {obstacle}", reason=SoftRebootReason.ENCRYPTED_ROOT)
 
 
 def _next_root(root: Path) -> str:
