@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
+from nodeagent.core.plan.policy import Policy
 from nodeagent.core.self_check import OsService, SelfCheck
 from nodeagent.host.dbus.client import Bus
 from nodeagent.kinds import ReasonEnum
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nodeagent.host.static_pods.replacement import KubeletStaticPods
     from nodeagent.kube.client import KubeClient
     from nodeagent.update.next.desired import DesiredSource
+from nodeagent.update.next.preflight import Desired
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,11 @@ class Base:
     """What the base gives to a feature when the daemon starts.
 
     ``ports`` has the guards of all features only when all are open. ``policy`` returns the present one. ``backend`` is
-    what ``Door.backend`` of a feature returned. ``look_again`` lets the loop check what is desired, because a wait may
-    be over. ``requested`` records that an operator requests the desired config again. ``shown`` returns the present
-    status. ``status`` returns it as JSON, for the answer to a request.
+    what ``Door.backend`` of a feature returned. ``load`` returns a stored config by its digest, as it was applied, and
+    ``policy_between`` the policy of an update from one config to another. ``wake`` lets the loop take another turn, and
+    ``look_again`` lets it check what is desired, because a wait may be over. ``requested`` records that an operator
+    requests the desired config again. ``shown`` returns the present status. ``status`` returns it as JSON, for the
+    answer to a request.
     """
 
     settings: Settings
@@ -56,6 +60,9 @@ class Base:
     ports: Ports
     policy: Callable[[], UpdatePolicy]
     backend: Backend | None
+    load: Callable[[str], Awaitable[Desired]]
+    policy_between: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
+    wake: Callable[[], None]
     look_again: Callable[[], None]
     requested: Callable[[ConfigSource], Awaitable[None]]
     shown: Callable[[], Status]
@@ -111,6 +118,9 @@ class Feature:
     desired: DesiredSource | None = None
     # What gets each event with the status after it, ``DaemonStarted`` first. They must not wait.
     sinks: Sequence[Callable[[Event, Status], None]] = ()
+    # What is awaited when there is nothing to do, and while no update can begin. Returns the seconds until it is to be
+    # called again, None: when something changes.
+    at_rest: Callable[[], Awaitable[float | None]] | None = None
     # What runs beside the loop, and its name. One that fails is started again.
     beside: Sequence[tuple[str, Callable[[], Awaitable[None]]]] = ()
     # What is read from the store before the status is served. An error is a problem of the status with this topic.

@@ -44,8 +44,6 @@ class Reason(ReasonEnum):
     UNKNOWN_USER = "UnknownUser", Kind.FAULT, "create the user, or remove the entry from the config"
     UNKNOWN_GROUP = "UnknownGroup", Kind.FAULT, "create the group, or remove the entry from the config"
     DRIFTED = "Drifted", Kind.REFUSED, "nodeagent verify shows what differs; undo it, put it into the config, or let on_drift: repair overwrite it"
-    DRIFT_CONTENDED = "DriftContended", Kind.FAULT, "find the program (nodeagent status may name it) and stop it, or remove the entry from the config"
-    NO_WATCH = "NoWatch", Kind.RETRY, "raise fs.inotify.max_user_watches and max_user_instances; drift is found later until then"
 
     # Others in the way
     LEASE_HELD = "LeaseHeld", Kind.REFUSED, "wait, or ask the holder (nodeagent lease show); nodeagent maintenance stop ends a maintenance"

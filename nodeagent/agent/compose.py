@@ -20,10 +20,11 @@ from nodeagent import log
 from nodeagent.agent.last_good_settings import FoundSettings, choose
 from nodeagent.agent.report.journal import to_journal
 from nodeagent.agent.report.report import Report
-from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.host_id import host_id
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
+from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.domains import health_of, kept_back, reload_proof_of
 from nodeagent.door import BackendHost, Base, FleetSlots
@@ -51,6 +52,7 @@ from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
+from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.coordination import Backend
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.ports.system import Deployments
@@ -95,9 +97,12 @@ class Adapters:
         self.store = store
         self.static_pods = static_pods
         self.api = None if only_plan else connect(settings, clock)
-        # The daemon sets both. A plan without a daemon has no loop.
+        # The daemon sets these. A plan without a daemon has no loop.
         self.look_again: Callable[[], None] = _nothing
         self.requested: Callable[[ConfigSource], Awaitable[None]] = _ignored
+        self.wake: Callable[[], None] = _nothing
+        self.load: Callable[[str], Awaitable[Desired]]
+        self.policy_between: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
         alone = Coordination(LocalLease(store, clock), clock)
         coordination, self.backend = (
             (alone, None) if only_plan else coordinate(settings, store, clock, self.api, report)
@@ -135,6 +140,9 @@ class Adapters:
             ports=self.ports,
             policy=lambda: self.update_policy,
             backend=self.backend,
+            load=lambda digest: self.load(digest),
+            policy_between=lambda old, new: self.policy_between(old, new),
+            wake=lambda: self.wake(),
             look_again=lambda: self.look_again(),
             requested=lambda source: self.requested(source),
             shown=lambda: report.status,

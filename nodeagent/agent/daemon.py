@@ -13,8 +13,6 @@ from nodeagent import __version__, log
 from nodeagent.agent import tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.compose import Adapters, open_adapters
-from nodeagent.agent.drift import DriftMonitor
-from nodeagent.agent.drift_repair import DriftRepair
 from nodeagent.agent.holding import Held
 from nodeagent.agent.last_good_settings import FoundSettings, keep, read_settings
 from nodeagent.agent.loop import Loop
@@ -35,13 +33,11 @@ from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.errors import AgentError, InvalidInput, full_text
 from nodeagent.host import config_file
 from nodeagent.host.checkers import HostValidator
-from nodeagent.host.culprits import HostCulprits
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.drop_in_names import unread_names
 from nodeagent.host.eventloop import DaemonLoop
 from nodeagent.host.notify import Notifier
 from nodeagent.host.ostree.soft_reboot import PREPARED
-from nodeagent.host.path_watch import PathWatch
 from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
@@ -67,15 +63,6 @@ class Daemon:
         self.metrics = Metrics(self.store, self.ports.clock, self.settings.metrics.file)
         source = adapters.desired
         self.desired_path = self.settings.desired_config if source is None else ""
-        self.drift = DriftMonitor(
-            self.ports,
-            PathWatch(),
-            HostCulprits(self.ports.clock),
-            self.report,
-            self.load,
-            lambda: self.loop.wake(),
-            self.store,
-        )
         self.loop = Loop(
             self.ports,
             adapters.update_policy,
@@ -86,9 +73,10 @@ class Daemon:
             random=random.random,
             renew=self._renew,
             complete=source.complete if source is not None else None,
-            at_rest=DriftRepair(self.ports, self.report, self.load, self.policy, lambda: self.settings.on_drift),
+            at_rest=self._at_rest,
         )
         adapters.look_again, adapters.requested = self.loop.look_again, self._requested
+        adapters.load, adapters.policy_between, adapters.wake = self.load, self.policy, self.loop.wake
         # The process replaces it by the event of its signals. A plan without a daemon never waits for it.
         self.stop = asyncio.Event()
         self.api = Api(
@@ -167,6 +155,10 @@ class Daemon:
                 return
         log.get(__name__).info(f"stopping for a restart: {describe(step)}")
         self.stop.set()
+
+    async def _at_rest(self) -> float | None:
+        delays = [await feature.at_rest() for feature in self.adapters.features if feature.at_rest is not None]
+        return min((delay for delay in delays if delay is not None), default=None)
 
     async def _requested(self, source: ConfigSource) -> None:
         async with self.loop.recorded(ApplyRequest(source.digest)):
@@ -288,7 +280,6 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
     report.add(to_notify(notifier.status))
     report.add(daemon.metrics.sink)
     report.add(motd.sink)
-    report.add(daemon.drift.sink)
     report.add(under_way.sink)
     for feature in daemon.adapters.features:
         for sink in feature.sinks:
@@ -308,7 +299,6 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             ("metrics", daemon.metrics.run),
             ("the message of the day", motd.run),
             ("the file for a boot without an agent", under_way.run),
-            ("the watch for drift", daemon.drift.run),
             *(work for feature in daemon.adapters.features for work in feature.beside),
         ]
         if daemon.ports.os is not None:

@@ -13,7 +13,7 @@ import msgspec
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import OsTarget, staged, unmet
-from nodeagent.core.plan.drift import entries_by_path
+from nodeagent.core.plan.entries import entries_by_path
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values

@@ -36,7 +36,7 @@ from nodeagent.core.redact import redact
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason, documentation, hint
 
-# Pods of a drain, of which the blocked ones come first, and drifted entries.
+# Pods of a drain, of which the blocked ones come first, and changes that wait.
 SHOWN: Final = 20
 
 
@@ -112,7 +112,6 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     if partial := status.get("partial"):
         yield from _partial(partial, status["message"], now)
     yield from rows_after("partly", status, now)
-    yield from _drift(status["drift"], now)
     if status["reboot"]:
         yield "reboot", printable(f"a {status['reboot']} one")
     if step := status["step"]:
@@ -159,17 +158,6 @@ def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[t
     # At first, the update waits for the same as its parts.
     if partial["message"] != message:
         yield "because", printable(f"{partial['message']} ({partial['reason']})")
-
-
-def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str, str]]:
-    for drifted in drift[:SHOWN]:
-        entry, since = change_name(drifted["entry"]), drifted["since"]
-        text = f"{entry} {drifted['why']} (since {clock(since, now)}, {ago(since, now)}"
-        yield "drift", paint(printable(text + (f", by {drifted['by']})" if drifted["by"] else ")")), WARN)
-    if len(drift) > SHOWN:
-        yield "drift", f"{len(drift) - SHOWN} more (status --json has all)"
-    if drift:
-        yield "what now", paint(hint(Reason.DRIFTED), STRONG)
 
 
 def _style(phase: str, reason: str) -> str:

@@ -28,6 +28,7 @@ NAMES: Final = (
     "certificates",
     "checks",
     "cluster",
+    "drift",
     "etcd_guard",
     "etcd_members",
     "fleetlock",

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.reasons import Reason
 from nodeagent.report.counters import BOUNDS, Counters
 from nodeagent.report.exposition import Family, MetricKind, Sample
 from nodeagent.report.parts.registry import part_views
@@ -33,12 +32,6 @@ REASON = Family(
 # Names come and go with the configs, but each host has only two of them at a time.
 CONFIG = Family("nodeagent_config_info", "Names of the current and the desired config.", ("current", "desired"))
 IN_SYNC = Family("nodeagent_config_in_sync", "1 if the current config is the desired one.")
-DRIFTED = Family("nodeagent_drifted", "1 if managed files or units differ from the current config.")
-# The oldest one, because an alert is about how long a host has differed.
-DRIFT_START = Family(
-    "nodeagent_drift_start_timestamp_seconds",
-    "Time when the oldest of these differences was found. Absent without drift.",
-)
 WAITING = Family(
     "nodeagent_waiting_changes",
     "Changes of a blocked config that wait while its safe parts are applied. Absent otherwise.",
@@ -96,7 +89,7 @@ FETCHED = Family("nodeagent_staging_fetched_bytes_total", "Fetched bytes of OS i
 # Metrics that continue after a restart of the daemon.
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS, SOFT_REBOOTS)
 _BEFORE_PARTS: Final = (
-    *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, WAITING, WAITING_START, DEPLOYMENT),
+    *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, WAITING, WAITING_START, DEPLOYMENT),
     *(LEASE, LEASE_START, DRAIN_PODS),
 )
 
@@ -135,10 +128,6 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
         yield REASON.at(1, status.reason)
     yield CONFIG.at(1, status.current, status.desired)
     yield IN_SYNC.at(_in_sync(status))
-    yield DRIFTED.at(bool(status.drift) or status.reason == Reason.DRIFTED)
-    # Times of RFC 3339 in UTC sort as text.
-    if (since := parse_time(min((drift.since for drift in status.drift), default=""))) is not None:
-        yield DRIFT_START.at(since)
     if status.partial is not None:
         yield WAITING.at(len(status.partial.waits))
         if (since := parse_time(status.partial.since)) is not None:

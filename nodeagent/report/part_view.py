@@ -25,6 +25,10 @@ def _no_samples(_of: Status | Counters) -> Iterable[Sample]:
     return ()
 
 
+def _null() -> None:
+    pass
+
+
 def _no_disruption(_part: object, _status: Status) -> Disruption | None:
     return None
 
@@ -65,19 +69,35 @@ class Disruption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCondition:
+    """A condition that the Node of this host has. ``message`` returns "" while it does not hold.
+
+    ``holds`` and ``otherwise`` are the reasons of the condition, as CamelCase words.
+    """
+
+    kind: str
+    holds: str
+    otherwise: str
+    message: Callable[[Status], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartView(Generic[P]):
     """``to_json`` and ``phrase`` are called with a part only. ``samples`` gets a status without one too, because a
     metric may be 0 then."""
 
     part: type[P]
-    # Of ``nodeagent/status/v1``, where its value is null without the part.
+    # Of ``nodeagent/status/v1``.
     key: str
     to_json: Callable[[P, Status], Any]
+    # Returns the JSON without the part.
+    absent: Callable[[], Any] = _null
     # In ``STATUS=``, which ``systemctl status`` shows. "" for none.
     phrase: Callable[[P, Status], str] = _no_phrase
     # By their names.
     properties: Mapping[str, TypedProperty] = field(default_factory=dict)
     disruption: Callable[[P, Status], Disruption | None] = _no_disruption
+    condition: NodeCondition | None = None
     # Returns the part, or None, from the notes of the store, for a status while the daemon does not run.
     stored: Callable[[Callable[[str], str]], P | None] = _not_stored
     # In the order of the page of metrics.

@@ -49,9 +49,6 @@ _BASE: Final[Mapping[str, TypedProperty]] = {
     "LeaseHolder": TypedProperty(
         "s", "who may disrupt the host, or empty", lambda status: status.lease.name if status.lease is not None else ""
     ),
-    "DriftedEntries": TypedProperty(
-        "u", "the number of entries that differ from the current config", lambda status: len(status.drift)
-    ),
     "Problems": TypedProperty(
         "a(sss)",
         "problems that an admin must fix: topic, reason and message of each",

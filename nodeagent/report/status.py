@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import Partial
@@ -54,7 +53,6 @@ class Status:
     drain_then: str = ""
     # Whether the node was drained for the current update.
     drained: bool = False
-    drift: Drift = ()
     # The safe parts of the desired config that are applied, and what waits.
     partial: Partial | None = None
     problems: Sequence[StatusProblem] = ()

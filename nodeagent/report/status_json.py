@@ -58,9 +58,9 @@ def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
 
 
 def _parts(status: Status) -> Mapping[str, Any]:
-    """Return the parts of features by their keys, which are null without the part."""
+    """Return the parts of features by their keys."""
     parts = ((view, status.part(view.part)) for view in part_views())
-    return {view.key: None if part is None else view.to_json(part, status) for view, part in parts}
+    return {view.key: view.absent() if part is None else view.to_json(part, status) for view, part in parts}
 
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
@@ -110,7 +110,6 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "lease": lease,
         "drain": _drain(status),
         **_parts(status),
-        "drift": msgspec.to_builtins(list(status.drift)),
         "partial": _partial(status.partial),
         "failed_unit": msgspec.to_builtins(status.failed_unit),
         "problems": msgspec.to_builtins(list(status.problems)),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from nodeagent.core.plan.drift import describe_drift
 from nodeagent.report.parts.registry import part_views
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
@@ -25,8 +24,6 @@ def line(status: Status) -> str:
     if status.partial is not None:
         count, name = len(status.partial.waits), status.partial.name
         parts.append(f"{count} changes of {name} wait" if count > 1 else f"1 change of {name} waits")
-    if status.drift:
-        parts.append(f"drift: {describe_drift(status.drift)}")
     for view in part_views():
         part = status.part(view.part)
         if part is not None and (phrase := view.phrase(part, status)):

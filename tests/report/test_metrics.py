@@ -15,7 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.plan.drift import DriftedEntry
 from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.features.fence.events import FenceChanged
 from nodeagent.report.counters import BOUNDS, Counters
@@ -41,7 +40,6 @@ from nodeagent.update.states import Phase
 ALERTS = Path(__file__).parents[2] / "docs/examples/alerts.yaml"
 SINCE = "2026-03-01T10:00:00.500Z"
 LIMIT = 10
-DRIFTED = DriftedEntry("file:/etc/x", "content differs", SINCE)
 STEP = StepProgress("Importing layers", 3, 51, 5)
 
 
@@ -77,7 +75,6 @@ def test_where_the_agent_stands() -> None:
     }
     assert found["nodeagent_phase_start_timestamp_seconds",] == 1772359200.5
     assert found["nodeagent_reason", "Drifted"] == 1
-    assert found["nodeagent_drifted",] == 1
     assert found["nodeagent_config_info", "worker-1", "worker-2"] == 1
     assert found["nodeagent_config_in_sync",] == 0
 
@@ -268,12 +265,3 @@ def test_the_alerts_of_the_docs_name_metrics_that_exist() -> None:
             labels = set(re.findall(r"(\w+)\s*[=!]~?", matchers))
             assert labels <= set(known[name].labels), rule
         assert rule["expr"].count("(") == rule["expr"].count(")")
-
-
-def test_drift_without_an_update() -> None:
-    found = page(Status(current="worker-1"))
-    assert found["nodeagent_drifted",] == 0
-    later = replace(DRIFTED, entry="file:/etc/y", since="2026-03-01T11:00:00.000Z")
-    found = page(Status(current="worker-1", drift=(DRIFTED, later)))
-    assert found["nodeagent_drifted",] == 1
-    assert found["nodeagent_drift_start_timestamp_seconds",] == 1772359200.5

@@ -13,6 +13,7 @@ from nodeagent.errors import Cause
 from nodeagent.features.bootloader.decide.check import BootloaderCheck, BootloaderState
 from nodeagent.features.bootloader.decide.secure_boot import KernelTrust
 from nodeagent.features.bootloader.events import BootloaderChecked
+from nodeagent.features.drift.events import DriftChanged
 from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
 from nodeagent.features.fence.events import FenceChanged
 from nodeagent.features.maintenance.events import MaintenanceChanged
@@ -94,7 +95,7 @@ EXAMPLES: tuple[Event, ...] = (
     events.LeaseChanged(Holder("jane", "maintenance", "disk swap", "2026-11-21T03:00:00.000Z")),
     events.LeaseChanged(None),
     MaintenanceChanged(None, message="the message"),
-    events.DriftChanged("worker-1", (), "the message"),
+    DriftChanged("worker-1", (), "the message"),
     EtcdMemberChanged(None, "the message"),
     EtcdMemberChanged(MemberProgress("1", "join", "jane", "now", "the message"), "the message"),
     events.StatusProblem("settings", "TheReason", "the message"),

@@ -9,9 +9,9 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
-from nodeagent.core.plan.drift import OnDrift
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.update.next.preflight import OnDrift
 from nodeagent.update.ports.events import PhaseEntered, Warned
 from nodeagent.update.ports.host import MAX_KEPT, Survey
 from nodeagent.update.states import Phase

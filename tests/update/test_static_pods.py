@@ -13,11 +13,11 @@ import yaml
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import UnitEntry
-from nodeagent.core.plan.drift import OnDrift
 from nodeagent.core.plan.policy import Policy
 from nodeagent.domains import default_policy
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.update.next.preflight import OnDrift
 from nodeagent.update.ports.host import StaticPodState
 from nodeagent.update.run import Ports
 from nodeagent.update.stages.compare import mismatches

@@ -13,7 +13,6 @@ from typing import Any
 from nodeagent.agent.loop import Loop
 from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry, meaning
 from nodeagent.core.plan.change import PolicySource
-from nodeagent.core.plan.drift import OnDrift
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.plan.safe_parts import compose
 from nodeagent.core.plan.sides import HostView
@@ -21,7 +20,7 @@ from nodeagent.core.plan.steps import ActStep
 from nodeagent.domains import default_policy
 from nodeagent.host.store.record_codec import record_from_dict
 from nodeagent.update.machine import Work
-from nodeagent.update.next.preflight import Desired, Preflight
+from nodeagent.update.next.preflight import Desired, OnDrift, Preflight
 from nodeagent.update.ports.events import PhaseEntered
 from nodeagent.update.ports.host import Validator
 from nodeagent.update.ports.store import ApplyRequest

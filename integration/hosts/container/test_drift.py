@@ -12,8 +12,8 @@ from integration.hosts.container.configs import POLICY_JSON, SIGNED, SSH_KEY
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import UnitSpec, machine_config, outcomes, wait_done, wait_phase
+from nodeagent.features.drift.events import DriftChanged
 from nodeagent.report.views.registry import views
-from nodeagent.update.ports.events import DriftChanged
 
 DROPIN = "/etc/systemd/system/kubelet.service.d/10-ring.conf"
 KEYS = "/home/core/.ssh/authorized_keys.d/ignition"

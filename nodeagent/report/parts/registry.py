@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nodeagent.installed import doors
-from nodeagent.report.part_view import Disruption, PartView
+from nodeagent.report.part_view import Disruption, NodeCondition, PartView
 from nodeagent.report.status import Status
 
 _BASE: Final[Sequence[PartView[Any]]] = ()
@@ -27,3 +27,7 @@ def disruption_of(status: Status) -> Disruption | None:
     # Several parts may have one planned. The lease decides which begins, so the first is as good as another.
     found = (view.disruption(part, status) for view, part in parts if part is not None)
     return next((disruption for disruption in found if disruption is not None), None)
+
+
+def node_conditions() -> Sequence[NodeCondition]:
+    return [view.condition for view in part_views() if view.condition is not None]

@@ -13,7 +13,6 @@ from nodeagent.report.views import (
     daemon,
     deployments,
     drain,
-    drift,
     ends,
     safe_parts,
     steps,
@@ -22,7 +21,7 @@ from nodeagent.update.ports.events import Event
 
 _BASE: Final[Mapping[type[Event], EventView[Any]]] = {
     view.event: view
-    for module in (*(daemon, course, ends, steps, safe_parts, deployments, drain, drift),)
+    for module in (*(daemon, course, ends, steps, safe_parts, deployments, drain),)
     for view in module.VIEWS
 }
 

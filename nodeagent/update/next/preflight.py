@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
@@ -25,8 +26,8 @@ from nodeagent.core.plan.deployment import (
     unmet,
 )
 from nodeagent.core.plan.diff import diff
-from nodeagent.core.plan.drift import OnDrift, unchanged
 from nodeagent.core.plan.effective import same_os
+from nodeagent.core.plan.entries import unchanged
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
@@ -85,6 +86,10 @@ class Desired:
 def read_source(source: ConfigSource) -> Desired:
     """Parse a config and compute its digest. Blocks for some milliseconds; raises ``InvalidInput``."""
     return Desired(source, parse(source.text))
+
+
+# What an update does about entries that differ: the values of the setting ``on_drift``.
+OnDrift = Literal["report", "refuse", "repair"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.plan.drift import Drift
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.history.trail import StagingPace
@@ -226,16 +225,6 @@ class DrainAdvanced(Event):
     deadline: str = ""
     then: str = ""
     routine: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DriftChanged(Event):
-    """``drift`` has the entries of this host that differ from the current config, whose name is ``config``."""
-
-    config: str
-    drift: Drift
-    message: str
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,34 +252,6 @@ class Users(Protocol):
         ...
 
 
-class Culprits(Protocol):
-    """Programs that changed paths of this host."""
-
-    # inotify names no process, so the answer comes from the audit log or the table of processes, and may be missing.
-    async def of(self, paths: Collection[str]) -> Mapping[str, str]:
-        """Return a description of the program that changed each path just now, as far as it is known."""
-        ...
-
-
-class PathChanges(Protocol):
-    """Changes of paths of this host by any program."""
-
-    async def watch(self, paths: Collection[str]) -> int:
-        """Watch these paths instead of the previous ones. Returns how many of their directories are not watched."""
-        ...
-
-    async def wait(self) -> None:
-        """Return when a path may have changed."""
-        ...
-
-    # inotify drops events when its queue is full. Then any path may have changed.
-    def changed(self) -> Collection[str] | None:
-        """Return the paths that may have changed since the last call; None if any may have: then ``watch`` again."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class Validator(Protocol):
     """Programs of this host that check configs."""
 

@@ -12,8 +12,8 @@ from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.plan.drift import entries_by_path
 from nodeagent.core.plan.effective import Candidate, asks_of_os, effective, mismatches_of, os_in_force
+from nodeagent.core.plan.entries import entries_by_path
 from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.unit_origin import Brought
 from nodeagent.errors import AgentError, Unreconcilable

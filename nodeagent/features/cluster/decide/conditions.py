@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node conditions of an update or a maintenance.
 
-The conditions about disruption are those that Kubernetes 1.37 defines (KEP-5683), and ``ConfigDrift`` of our own. Older
-API servers accept any type, and `kubectl describe node` shows them: requester, reason, start, remaining pods. They are
+The conditions about disruption are those that Kubernetes 1.37 defines (KEP-5683), and those of features. Older API
+servers accept any type, and `kubectl describe node` shows them: requester, reason, start, remaining pods. They are
 information, not locks. The client that sets a condition clears it, so all of them are written from one state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.kube_objects import Condition
-from nodeagent.core.plan.drift import describe_drift
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
 from nodeagent.report.node_events import OWN_NAME
-from nodeagent.report.parts.registry import disruption_of
+from nodeagent.report.parts.registry import disruption_of, node_conditions
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
 
-TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained", "ConfigDrift")
+TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained")
 # Characters of a message, because conditions are sent with every write of the Node's status.
 LONGEST = 1000
 # Pods in a message; the rest is a number.
@@ -43,8 +42,8 @@ class NodeState:
     draining: bool = False
     drained: bool = False
     remaining: Sequence[Remaining] = ()
-    # The drifted entries, as text.
-    drift: str = ""
+    # The messages of the conditions of features that hold, by kind.
+    others: Mapping[str, str] = field(default_factory=dict)
     # For the MachineConfigNode; None where no machine-config-controller manages the node.
     progress: UpdateProgress | None = None
 
@@ -52,12 +51,19 @@ class NodeState:
 def shape(state: NodeState) -> object:
     """Return the parts of the state that are not texts."""
     progress = (state.progress.phase, state.progress.desired) if state.progress is not None else None
-    flags = state.maintenance, state.planned, state.draining, state.drained, bool(state.requester), bool(state.drift)
+    flags = (
+        state.maintenance,
+        state.planned,
+        state.draining,
+        state.drained,
+        bool(state.requester),
+        frozenset(state.others),
+    )
     return *flags, progress
 
 
 def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
-    """Return one entry for each of ``TYPES``, without times."""
+    """Return one entry for each of ``TYPES`` and for each condition of a feature, without times."""
     who = f"{state.requester}: {state.reason}" if state.reason else state.requester
     admin = "AdminRequested" if state.maintenance else "UpdateRequested"
     idle = "NothingPlanned"
@@ -66,7 +72,11 @@ def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
         _entry("MaintenanceInProgress", state.maintenance and not state.planned and bool(who), admin, who, idle),
         _entry("DrainInProgress", state.draining, admin, _drain_words(who, state.remaining), idle),
         _entry("Drained", state.drained, "DrainCompleted", who, idle),
-        _entry("ConfigDrift", bool(state.drift), "EntriesDiffer", state.drift, "AsConfigured"),
+        *(
+            _entry(other.kind, bool(message), other.holds, message, other.otherwise)
+            for other in node_conditions()
+            for message in (state.others.get(other.kind, ""),)
+        ),
     ]
 
 
@@ -105,7 +115,8 @@ def _drain_words(who: str, remaining: Sequence[Remaining]) -> str:
 
 def node_state(status: Status) -> NodeState:
     """Return the state for the conditions. A maintenance has precedence over an update, which waits for it."""
-    return replace(_disruption(status), drift=describe_drift(status.drift))
+    messages = {other.kind: other.message(status) for other in node_conditions()}
+    return replace(_disruption(status), others={kind: message for kind, message in messages.items() if message})
 
 
 def _disruption(status: Status) -> NodeState:

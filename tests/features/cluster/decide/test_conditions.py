@@ -3,16 +3,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from nodeagent import installed
 from nodeagent.core.coordination.drain import PodWait, Remaining
-from nodeagent.features.cluster.decide.conditions import LONGEST, TYPES, NodeState, conditions, differing
+from nodeagent.door import Door
+from nodeagent.features.cluster.decide.conditions import (
+    LONGEST,
+    TYPES,
+    NodeState,
+    conditions,
+    differing,
+    node_state,
+    shape,
+)
+from nodeagent.report.part_view import NodeCondition, PartView
+from nodeagent.report.status import Status
 
 NOW = "2026-11-21T09:00:00Z"
 LATER = "2026-11-21T09:05:00Z"
 UPDATE = NodeState("nodeagent", "update to rendered-2", draining=True)
+
+
+@pytest.fixture(autouse=True)
+def dusty() -> Iterator[None]:
+    """A feature with a condition."""
+    condition = NodeCondition(
+        kind="Dusty",
+        holds="Dust",
+        otherwise="Clean",
+        message=lambda status: f"since {status.message}" if status.message else "",
+    )
+    view = PartView(part=object, key="dust", to_json=lambda *_: None, condition=condition)
+    with installed.replaced([Door(title="Dust", page="dust.md", status=(view,))]):
+        yield
 
 
 def true(state: NodeState) -> dict[str, str]:
@@ -28,12 +55,22 @@ def true(state: NodeState) -> dict[str, str]:
         (NodeState("nodeagent", "update", planned=True), {"MaintenancePlanned"}),
         (UPDATE, {"DrainInProgress"}),
         (NodeState("nodeagent", "update", drained=True), {"Drained"}),
-        (NodeState(drift="file:/etc/x content differs"), {"ConfigDrift"}),
+        (NodeState(others={"Dusty": "since monday"}), {"Dusty"}),
     ],
 )
 def test_what_holds(state: NodeState, types: set[str]) -> None:
     assert true(state).keys() == types
-    assert tuple(entry["type"] for entry in conditions(state)) == TYPES
+    assert tuple(entry["type"] for entry in conditions(state)) == (*TYPES, "Dusty")
+
+
+def test_a_feature_has_a_condition() -> None:
+    assert node_state(Status()).others == {}
+    state = node_state(Status(message="x"))
+    assert state.others == {"Dusty": "since x"}
+    (dusty,) = (entry for entry in conditions(state) if entry["type"] == "Dusty")
+    assert dusty == {"type": "Dusty", "status": "True", "reason": "Dust", "message": "since x"}
+    assert shape(state) != shape(node_state(Status()))
+    assert shape(state) == shape(node_state(Status(message="y")))
 
 
 def test_who_why_and_what_is_left() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.coordination.drain import PodWait, Remaining
-from nodeagent.core.plan.drift import DriftedEntry
 from nodeagent.features.cluster.decide import conditions
 from nodeagent.features.cluster.decide.conditions import LONGEST, NodeState, node_state
 from nodeagent.features.cluster.decide.node_event_source import NodeEventSource
@@ -22,7 +21,6 @@ from nodeagent.report.views.drain import BLOCKED_FOR
 from nodeagent.update.ports.events import (
     ConfigRefused,
     DrainAdvanced,
-    DriftChanged,
     Event,
     FallbackChosen,
     HostDegraded,
@@ -195,13 +193,3 @@ def test_an_operator_comes_before_an_update(monkeypatch: pytest.MonkeyPatch) -> 
 def test_notes_have_a_length() -> None:
     (event,) = Events().of(UpdateWaiting(UpdateContext(Phase.LEASING), "x" * 5000, "LeaseHeld"))
     assert len(event.note) == LONGEST
-
-
-def test_drift_is_in_the_condition_and_has_a_beginning_and_an_end() -> None:
-    events = Events()
-    found = DriftedEntry("file:/etc/x", "content differs", "2026-11-21T03:00:00.000Z", "vim")
-    drift = DriftChanged("worker-1", (found,), "1 managed entry differs", "Drifted")
-    assert events.of(drift) == [NodeEvent("ConfigDrift", "Compare", "1 managed entry differs", warning=True)]
-    assert node_state(events.status) == NodeState(drift="file:/etc/x content differs (by vim)")
-    assert events.reasons(DriftChanged("worker-1", (), "")) == ["ConfigDriftEnded"]
-    assert node_state(events.status) == NodeState()

@@ -6,13 +6,13 @@ It also decides which of them are put back without an update, and when: never wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
-from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
 from nodeagent.core.plan.change import ActionType, Plan
+from nodeagent.core.plan.entries import entries_by_path, without
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.steps import PresetUnit, WriteStep, write_steps
@@ -39,54 +39,12 @@ class DriftedEntry:
 
 Drift = Sequence[DriftedEntry]
 
-# The values of the setting ``on_drift``.
-OnDrift = Literal["report", "refuse", "repair"]
-
-
-def entries_by_path(config: MachineConfig) -> dict[str, str]:
-    """Return the id of the entry that each managed path belongs to."""
-    owners: dict[str, str] = dict.fromkeys(expand(MachineConfig("", users=config.users)), f"sshkey:{CORE_USER}")
-    for unit in config.units.values():
-        owners.update(dict.fromkeys(expand(MachineConfig("", units={unit.name: unit})), f"unit:{unit.name}"))
-    # Last, but never over another entry: the parser rejects two entries for one path.
-    owners.update({path: f"file:{path}" for path in config.files})
-    return owners
-
 
 def watched_paths(config: MachineConfig) -> dict[str, str]:
     """Return the paths whose change may be drift, with the id of their entry."""
     core = config.users.get(CORE_USER)
     password = {SHADOW: f"password:{CORE_USER}"} if core is not None and core.password_hash is not None else {}
     return {**password, **entries_by_path(config)}
-
-
-def only(config: MachineConfig, entries: Collection[str]) -> MachineConfig:
-    """Return the part of ``config`` that these entries are, for a check of them alone."""
-    return _filtered(config, lambda entry: entry in entries)
-
-
-def _filtered(config: MachineConfig, selects: Callable[[str], bool]) -> MachineConfig:
-    users = {}
-    if (core := config.users.get(CORE_USER)) is not None:
-        keys = core.ssh_keys if selects(f"sshkey:{CORE_USER}") else ()
-        password = core.password_hash if selects(f"password:{CORE_USER}") else None
-        users = {CORE_USER: replace(core, ssh_keys=keys, password_hash=password)}
-    return replace(
-        config,
-        files={path: file for path, file in config.files.items() if selects(f"file:{path}")},
-        units={name: unit for name, unit in config.units.items() if selects(f"unit:{name}")},
-        users=users,
-    )
-
-
-def unchanged(entries: Iterable[str], old: MachineConfig, new: MachineConfig) -> frozenset[str]:
-    """Return those of ``entries`` that are equal in both configs."""
-    return frozenset(entry for entry in entries if _part(old, entry) == _part(new, entry))
-
-
-def _part(config: MachineConfig, entry: str) -> object:
-    part = only(config, (entry,))
-    return part.files, part.units, part.users
 
 
 def updated(
@@ -146,11 +104,11 @@ class Repair:
 def plan_repair(config: MachineConfig, drifted: Collection[str], policy: Policy) -> Repair:
     """Return the entries that can be put back without an action other than a daemon-reload."""
     # The actions are those of the policy for entries that are new: what was on the disk instead does not decide.
-    plan = make_plan(_without(config, drifted), config, policy)
+    plan = make_plan(without(config, drifted), config, policy)
     actions = {planned.change.id: [action.type for action in planned.actions] for planned in plan.changes}
     # A plan has no entry for what is no change of a config, such as the enablement of a unit without a file.
     harmless = frozenset(entry for entry in drifted if entry in actions and _HARMLESS.issuperset(actions[entry]))
-    steps = write_steps(_without(config, harmless), config)
+    steps = write_steps(without(config, harmless), config)
     return Repair(
         harmless,
         # A preset is for new units. It would decide about a unit of which the config says nothing.
@@ -163,10 +121,6 @@ def plan_repair(config: MachineConfig, drifted: Collection[str], policy: Policy)
 def _needed(plan: Plan, entry: str) -> str:
     required = [change.actions for change in plan.changes if change.change.id == entry]
     return ", ".join(f"{action.type} {action.unit}".strip() for actions in required for action in actions)
-
-
-def _without(config: MachineConfig, entries: Collection[str]) -> MachineConfig:
-    return _filtered(config, lambda entry: entry not in entries)
 
 
 @dataclass(frozen=True, slots=True)

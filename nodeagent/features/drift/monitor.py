@@ -15,13 +15,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
-from nodeagent.agent.drift_os import OsDrift
-from nodeagent.agent.report.report import Report
 from nodeagent.core.backoff import delays
-from nodeagent.core.plan.drift import SHOWN, Drift, describe_drift, only, updated, watched_paths
+from nodeagent.core.plan.entries import only
 from nodeagent.errors import InvalidInput, Problem, Retryable
+from nodeagent.features.drift.decide import SHOWN, Drift, describe_drift, updated, watched_paths
+from nodeagent.features.drift.events import DriftChanged
+from nodeagent.features.drift.os_drift import OsDrift
+from nodeagent.features.drift.reasons import DriftReason
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.tasks import finished_before, running
@@ -29,7 +31,7 @@ from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unit_checks import UnitChecks
 from nodeagent.update.ports import events
 from nodeagent.update.ports.events import Event
-from nodeagent.update.ports.host import Culprits, PathChanges
+from nodeagent.update.ports.host import Reporter
 from nodeagent.update.ports.store import Notes
 from nodeagent.update.record import half_way, in_effect
 from nodeagent.update.run import Ports
@@ -66,6 +68,34 @@ _MOVES: Final = (
 )
 
 
+class Culprits(Protocol):
+    """Programs that changed paths of this host."""
+
+    # inotify names no process, so the answer comes from the audit log or the table of processes, and may be missing.
+    async def of(self, paths: Collection[str]) -> Mapping[str, str]:
+        """Return a description of the program that changed each path just now, as far as it is known."""
+        ...
+
+
+class PathChanges(Protocol):
+    """Changes of paths of this host by any program."""
+
+    async def watch(self, paths: Collection[str]) -> int:
+        """Watch these paths instead of the previous ones. Returns how many of their directories are not watched."""
+        ...
+
+    async def wait(self) -> None:
+        """Return when a path may have changed."""
+        ...
+
+    # inotify drops events when its queue is full. Then any path may have changed.
+    def changed(self) -> Collection[str] | None:
+        """Return the paths that may have changed since the last call; None if any may have: then ``watch`` again."""
+        ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(eq=False)
 class DriftMonitor:
     """``sink`` is one of the report's. ``load`` returns a stored config. ``found`` is called when the drift changed."""
@@ -73,7 +103,7 @@ class DriftMonitor:
     ports: Ports
     watch: PathChanges
     culprits: Culprits
-    report: Report
+    reporter: Reporter
     load: Callable[[str], Awaitable[Desired]]
     found: Callable[[], None]
     notes: Notes
@@ -188,7 +218,7 @@ class DriftMonitor:
             else:
                 message = f"no managed entry differs from {self._name} any more"
             reason = Reason.DRIFTED if drifted else ""
-            self.report.emit(events.DriftChanged(self._name, tuple(drifted), message, reason))
+            self.reporter.emit(DriftChanged(self._name, tuple(drifted), message, reason))
             self.found()
         return True
 
@@ -196,13 +226,13 @@ class DriftMonitor:
         if missing:
             text = "; ".join(f"{problem.path} {problem.message}".strip() for problem in missing[:SHOWN])
             more = f"; {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-            self.report.problem(UNITS, InvalidInput(f"{text}{more}", reason=Reason.UNIT_MISSING))
+            self.reporter.problem(UNITS, InvalidInput(f"{text}{more}", reason=Reason.UNIT_MISSING))
         else:
-            self.report.solved(UNITS, "each unit of the config exists")
+            self.reporter.solved(UNITS, "each unit of the config exists")
 
     def _show_unwatched(self, count: int) -> None:
         if count:
             message = f"{count} directories are not watched; all managed paths are compared every 15 min instead"
-            self.report.problem(TOPIC, Retryable(message, reason=Reason.NO_WATCH))
+            self.reporter.problem(TOPIC, Retryable(message, reason=DriftReason.NO_WATCH))
         else:
-            self.report.solved(TOPIC, "all directories of managed paths are watched again")
+            self.reporter.solved(TOPIC, "all directories of managed paths are watched again")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import Retryable
-from nodeagent.host import path_watch
+from nodeagent.features.drift import path_watch
+from nodeagent.features.drift.path_watch import PathWatch
 from nodeagent.host.inotify import DirectoryWatches
-from nodeagent.host.path_watch import PathWatch
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 

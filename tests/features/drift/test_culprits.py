@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.features.drift.culprits import HostCulprits, audited, described
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.culprits import HostCulprits, audited, described
 
 NOW = 1700000100.0
 LOG = b"""\

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from nodeagent import log
-from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import OS_DOMAINS
-from nodeagent.core.plan.drift import OnDrift, RepairPace, describe_drift, only, plan_repair
+from nodeagent.core.plan.entries import only
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.steps import (
     DisableUnit,
@@ -32,9 +31,14 @@ from nodeagent.core.plan.steps import (
     WriteStep,
 )
 from nodeagent.errors import AgentError, error_of
+from nodeagent.features.drift.decide import RepairPace, describe_drift, plan_repair
+from nodeagent.features.drift.reasons import DriftReason
+from nodeagent.features.drift.view import drift_of
 from nodeagent.reasons import Reason
 from nodeagent.report.parts.registry import disruption_of
-from nodeagent.update.next.preflight import Desired
+from nodeagent.report.status import Status
+from nodeagent.update.next.preflight import Desired, OnDrift
+from nodeagent.update.ports.host import Reporter
 from nodeagent.update.record import half_way, in_effect
 from nodeagent.update.run import Ports
 from nodeagent.update.stages import compare
@@ -55,24 +59,28 @@ FAILED: Final = ""
 
 @dataclass(eq=False)
 class DriftRepair:
-    """Called by the loop when there is no update, so that neither begins during the other."""
+    """Called by the loop when there is no update, so that neither begins during the other.
+
+    ``policy`` returns the one of an update between two configs. ``on_drift`` may be set at any time.
+    """
 
     ports: Ports
-    report: Report
+    reporter: Reporter
+    shown: Callable[[], Status]
     load: Callable[[str], Awaitable[Desired]]
     policy: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
-    on_drift: Callable[[], OnDrift]
+    on_drift: OnDrift
     _pace: RepairPace = field(default_factory=RepairPace, init=False)
     # Entries that are left until they change, with the reason.
     _left: dict[str, str] = field(default_factory=dict, init=False)
 
     async def __call__(self) -> float | None:
         """Put back what may be put back now. Returns the seconds until the next attempt, None without one."""
-        status = self.report.status
-        if self.on_drift() != "repair" or disruption_of(status) is not None or status.lease is not None:
+        status = self.shown()
+        if self.on_drift != "repair" or disruption_of(status) is not None or status.lease is not None:
             return None
         now = self.ports.clock.monotonic()
-        drifted = {drift.entry: drift for drift in status.drift}
+        drifted = {drift.entry: drift for drift in drift_of(status)}
         fights = self._pace.contended(drifted, now)
         self._left = {entry: message for entry, message in self._left.items() if entry in drifted}
         due = self._pace.due(drifted.keys() - self._left.keys(), now)
@@ -139,7 +147,7 @@ class DriftRepair:
 
     def _show(self, problems: Mapping[str, str], *, contended: bool) -> None:
         if problems:
-            reason = Reason.DRIFT_CONTENDED if contended else Reason.DRIFTED
-            self.report.problem(TOPIC, error_of(reason, "; ".join(problems[key] for key in sorted(problems))))
+            reason = DriftReason.DRIFT_CONTENDED if contended else Reason.DRIFTED
+            self.reporter.problem(TOPIC, error_of(reason, "; ".join(problems[key] for key in sorted(problems))))
         else:
-            self.report.solved(TOPIC, "drifted entries are put back again")
+            self.reporter.solved(TOPIC, "drifted entries are put back again")

@@ -11,15 +11,17 @@ from types import MappingProxyType
 
 import pytest
 
-from nodeagent.agent import drift
-from nodeagent.agent.drift import DriftMonitor
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.features.drift import monitor
+from nodeagent.features.drift.events import DriftChanged
+from nodeagent.features.drift.monitor import DriftMonitor
+from nodeagent.features.drift.view import drift_of
 from nodeagent.report.status import Status
 from nodeagent.update.history.entry import entry_of_request
+from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.events import (
-    DriftChanged,
     Event,
     HostDegraded,
     UpdateContext,
@@ -96,7 +98,7 @@ class Scene:
     async def of(self, paths: Collection[str]) -> Mapping[str, str]:
         return {path: who for path, who in self.by.items() if path in paths}
 
-    async def _load(self, digest: str) -> drift.Desired:
+    async def _load(self, digest: str) -> Desired:
         self.compared.append(digest)
         return await self.host._load(digest)
 
@@ -105,7 +107,7 @@ class Scene:
         self.watch.change(path)
 
     def entries(self) -> list[str]:
-        return [each.entry for each in self.report.status.drift]
+        return [each.entry for each in drift_of(self.report.status)]
 
     def drifts(self) -> list[Event]:
         return [event for event in self.events if isinstance(event, DriftChanged)]
@@ -137,7 +139,7 @@ async def test_the_next_revision_of_an_operator_is_reported() -> None:
     async with watched(config("watched", {path: text}), {path: text}) as scene:
         scene.by_hand(path, text.replace("'7'", "'8'"))
         await asyncio.sleep(5)
-        (found,) = scene.report.status.drift
+        (found,) = drift_of(scene.report.status)
         assert (found.entry, found.why) == (f"file:{path}", "differs; an operator writes it")
 
 
@@ -146,7 +148,7 @@ async def test_a_change_by_hand_is_reported_once_and_so_is_its_end() -> None:
         assert not scene.drifts()
         scene.by_hand(OTHER, "2")
         await asyncio.sleep(5)
-        (found,) = scene.report.status.drift
+        (found,) = drift_of(scene.report.status)
         assert (found.entry, found.why, bool(found.since)) == (f"file:{OTHER}", "differs", True)
         scene.by_hand(OTHER, "3")
         await asyncio.sleep(5)
@@ -166,7 +168,7 @@ async def test_the_program_is_named_where_it_is_known() -> None:
         await asyncio.sleep(0.5)
         scene.by = {}
         await asyncio.sleep(5)
-        (found,) = scene.report.status.drift
+        (found,) = drift_of(scene.report.status)
         assert found.by == "vim, pid 7, login core", "although it had ended when the file was compared"
         (event,) = scene.drifts()
         assert isinstance(event, DriftChanged)
@@ -177,7 +179,7 @@ async def test_the_program_is_named_where_it_is_known() -> None:
 async def test_nothing_happens_while_nothing_changes() -> None:
     async with watched() as scene:
         before = len(scene.compared)
-        await asyncio.sleep(drift.COMPARE_ALL - 60)
+        await asyncio.sleep(monitor.COMPARE_ALL - 60)
         assert len(scene.compared) == before
         scene.host.world.disk[OTHER] = RegularFile(b"without an event")
         await asyncio.sleep(120)
@@ -203,7 +205,7 @@ async def test_directories_that_are_not_watched_are_a_problem_and_compared_more_
         assert problem.reason == "NoWatch"
         scene.host.world.disk[OTHER] = RegularFile(b"2")
         scene.watch.unwatched = 0
-        await asyncio.sleep(drift.COMPARE_UNWATCHED + 1)
+        await asyncio.sleep(monitor.COMPARE_UNWATCHED + 1)
         assert scene.entries() == [f"file:{OTHER}"]
         assert scene.report.status.problems == ()
 
@@ -214,7 +216,7 @@ async def test_a_file_that_changes_all_the_time_is_compared_less_and_less_often(
         for number in range(3600):
             scene.by_hand(OTHER, str(number))
             await asyncio.sleep(1)
-        assert len(scene.compared) - before < 3600 / drift.BUSY + 10
+        assert len(scene.compared) - before < 3600 / monitor.BUSY + 10
         assert len(scene.drifts()) == 1
 
 
@@ -307,13 +309,13 @@ async def test_another_os_that_was_booted_is_drift_and_the_cause_of_what_it_brou
     another_program_updates_the_os(host)
     host.world.disk[OTHER] = RegularFile(b"by an operator")
     async with after_boot(host, notes) as scene:
-        found = {each.entry: each for each in scene.report.status.drift}
+        found = {each.entry: each for each in drift_of(scene.report.status)}
         assert found.keys() == {f"file:{chrony}", f"file:{OTHER}", "osImageURL:osImageURL"}
         assert found[f"file:{chrony}"].by == found["osImageURL:osImageURL"].by == "the boot of OS 2 (os-bbbb.0)"
         assert found[f"file:{OTHER}"].by == "", "no default of the OS is there"
         assert "the boot of OS 2" in scene.drifts()[-1].message
     async with after_boot(host, notes) as scene:
-        assert "the boot of OS 2 (os-bbbb.0)" in {each.by for each in scene.report.status.drift}, "a restart"
+        assert "the boot of OS 2 (os-bbbb.0)" in {each.by for each in drift_of(scene.report.status)}, "a restart"
 
 
 async def test_an_os_update_of_the_agent_is_no_cause_of_drift() -> None:
@@ -324,7 +326,7 @@ async def test_an_os_update_of_the_agent_is_no_cause_of_drift() -> None:
     await host.settle()
     host.world.disk["/usr" + OTHER] = host.world.disk[OTHER] = RegularFile(b"b")
     async with after_boot(host, notes) as scene:
-        assert [(each.entry, each.by) for each in scene.report.status.drift] == [(f"file:{OTHER}", "")]
+        assert [(each.entry, each.by) for each in drift_of(scene.report.status)] == [(f"file:{OTHER}", "")]
 
 
 async def test_an_os_that_cannot_be_read_is_compared_again_soon() -> None:
@@ -333,7 +335,7 @@ async def test_an_os_that_cannot_be_read_is_compared_again_soon() -> None:
     host.world.faults.append(Fault("list deployments", lost_answer(), times=1))
     async with after_boot(host, {}) as scene:
         assert scene.entries() == []
-        await asyncio.sleep(drift.COMPARE_UNWATCHED + 1)
+        await asyncio.sleep(monitor.COMPARE_UNWATCHED + 1)
         assert scene.entries() == ["osImageURL:osImageURL"]
 
 

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from typing import Final
 
 from nodeagent.errors import Retryable
+from nodeagent.features.drift.reasons import DriftReason
 from nodeagent.host.inotify import GONE, OVERFLOW, DirectoryWatches
-from nodeagent.reasons import Reason
 
 # Directories. The kernel allows each user 8192 watches or more, for all programs; one takes about 1 KiB.
 MAX_WATCHES: Final = 1024
@@ -41,7 +41,9 @@ class PathWatch:
         try:
             watches = self._watches or DirectoryWatches()
         except OSError as error:
-            raise Retryable(f"managed paths cannot be watched: {error.strerror}", reason=Reason.NO_WATCH) from error
+            raise Retryable(
+                f"managed paths cannot be watched: {error.strerror}", reason=DriftReason.NO_WATCH
+            ) from error
         self._watches = watches
         failed = await asyncio.to_thread(watches.watch, wanted)
         self._names = names

@@ -14,7 +14,7 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.drift import entries_by_path
+from nodeagent.core.plan.entries import entries_by_path
 from nodeagent.errors import AgentError
 from nodeagent.update.next.os_fields import os_drift
 from nodeagent.update.ports.store import Notes

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
-from nodeagent.core.plan.drift import DriftedEntry, describe_drift, only, unchanged, updated, watched_paths
+from nodeagent.core.plan.entries import only, unchanged
+from nodeagent.features.drift.decide import DriftedEntry, describe_drift, updated, watched_paths
 
 X, Y = FileEntry("/etc/x", b"1"), FileEntry("/etc/y", b"1")
 UNIT = UnitEntry("app.service", "[Service]\n", dropins={"10-a.conf": "[Service]\n"})

@@ -8,19 +8,22 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.agent.drift_repair import DriftRepair
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
-from nodeagent.core.plan.drift import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, DriftedEntry, OnDrift, RepairPace
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy
 from nodeagent.errors import Terminal
-from nodeagent.features.maintenance.decide import Maintenance
-from nodeagent.features.maintenance.events import MaintenanceChanged
+from nodeagent.features.drift import repair
+from nodeagent.features.drift.decide import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, DriftedEntry, RepairPace
+from nodeagent.features.drift.events import DriftChanged
+from nodeagent.features.drift.repair import DriftRepair
+from nodeagent.features.drift.view import drift_of
 from nodeagent.reasons import Reason
+from nodeagent.report.part_view import Disruption
 from nodeagent.report.status import Status
+from nodeagent.update.next.preflight import OnDrift
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import DriftChanged, Event, LeaseChanged
+from nodeagent.update.ports.events import Event, LeaseChanged
 from nodeagent.update.stages.compare import mismatches
 from nodeagent.update.states import Phase
 from tests.world import FakeUnit, Fault, World
@@ -41,7 +44,9 @@ class Scene:
         self.report = Report(Status())
         self.events: list[Event] = []
         self.report.add(lambda event, _status: self.events.append(event))
-        self.repair = DriftRepair(self.ports, self.report, host._load, self._policy, lambda: on_drift)
+        self.repair = DriftRepair(
+            self.ports, self.report, lambda: self.report.status, host._load, self._policy, on_drift
+        )
 
     async def _policy(self, *_: MachineConfig) -> Policy:
         return POLICY
@@ -111,18 +116,19 @@ async def test_nothing_is_written_unless_that_is_set(on_drift: OnDrift) -> None:
     assert it.host.world.disk[QUIET] == RegularFile(b"by hand")
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        MaintenanceChanged(Maintenance("3f2b", "jane", "disks", "")),
-        LeaseChanged(Holder("jane", "op", "disks", "", "")),
-    ],
-    ids=["maintenance", "lease of another holder"],
-)
-async def test_an_operator_at_work_is_left_alone(event: Event) -> None:
+async def test_another_holder_is_left_alone() -> None:
     it = await scene()
     it.by_hand(QUIET)
-    it.report.emit(event)
+    it.report.emit(LeaseChanged(Holder("jane", "op", "disks", "", "")))
+    assert await it.turn() is None
+    assert it.host.world.disk[QUIET] == RegularFile(b"by hand")
+
+
+async def test_an_operator_at_work_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one who has the node without the lease, because the maintenance is only planned."""
+    it = await scene()
+    it.by_hand(QUIET)
+    monkeypatch.setattr(repair, "disruption_of", lambda _: Disruption(requester="jane", reason="disks", planned=True))
     assert await it.turn() is None
     assert it.host.world.disk[QUIET] == RegularFile(b"by hand")
 
@@ -217,7 +223,7 @@ async def test_a_missing_link_is_put_back_and_others_stay(monkeypatch: pytest.Mo
     it.host.world.unit_texts["web.service"] = b"[Install]\nWantedBy=multi-user.target\nAlias=w.service\n"
     it.host.world.links |= {"x.target.wants/web.service": "../web.service", "w.service": "elsewhere.service"}
     await it.turn()
-    assert it.report.status.drift == ()
+    assert drift_of(it.report.status) == ()
     assert it.host.world.links == {
         "w.service": "/usr/lib/systemd/system/web.service",
         "x.target.wants/web.service": "../web.service",
