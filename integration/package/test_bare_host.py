@@ -100,6 +100,7 @@ def test_lists_what_is_bundled(host: BareHost) -> None:
     assert "for tests only" in text
 
 
+@pytest.mark.long
 def test_every_module_of_the_agent_is_imported(host: BareHost) -> None:
     """The standard library of the package lacks modules that nodeagent and its packages do not use."""
     # The Kubernetes client reads it, and this root has no /etc/passwd.
@@ -129,6 +130,7 @@ assert sys.prefix == '/usr/lib/nodeagent'
 """)
 
 
+@pytest.mark.long
 def test_neither_the_environment_nor_the_working_directory_has_a_say(host: BareHost) -> None:
     evil = host.root / "evil"
     evil.mkdir(exist_ok=True)

@@ -36,6 +36,7 @@ def outside(command: str) -> None:
     subprocess.run(["sh", "-euc", command], check=True, capture_output=True, timeout=TIMEOUT)
 
 
+@pytest.mark.long
 def test_the_tar_on_a_host(host: Host, package: Package) -> None:
     host.boot()
     first, *others = commands("On the host, as root")

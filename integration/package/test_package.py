@@ -51,6 +51,7 @@ def test_same_sources_give_the_same_bytes(package: Package, tmp_path: Path) -> N
     assert sums(tmp_path / "dist") == sums(package.out)
 
 
+@pytest.mark.long
 def test_what_a_killed_build_left_is_removed_and_nothing_else(package: Package, tmp_path: Path) -> None:
     program = f"""
 import sys
@@ -78,6 +79,7 @@ with build.scratch_folder(pathlib.Path(sys.argv[1])) as scratch:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_unchanged_sources_are_not_built_again(package: Package) -> None:
     before = package.raw.stat().st_mtime_ns
     assert "nothing changed" in run_build(package.source, package.out)

@@ -206,14 +206,14 @@ def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:
 # Services that the agent talks to
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [
         ["systemctl", "kill", "--signal=SIGKILL", "dbus.service"],
-        pytest.param(["systemctl", "restart", "dbus.service"], marks=pytest.mark.long),
-        pytest.param(["systemctl", "daemon-reexec"], marks=pytest.mark.long),
-        pytest.param(["systemctl", "daemon-reload"], marks=pytest.mark.long),
+        ["systemctl", "restart", "dbus.service"],
+        ["systemctl", "daemon-reexec"],
+        ["systemctl", "daemon-reload"],
     ],
     ids=["the bus is killed", "the bus is restarted", "systemd re-executes", "systemd reloads"],
 )
@@ -231,8 +231,8 @@ def test_lost_in_the_middle_of_an_action(slow_node: Host, command: list[str]) ->
     "units",
     [
         ["systemd-journald.socket", "systemd-journald-dev-log.socket", "systemd-journald.service"],
-        ["systemd-logind.service"],
-        ["polkit.service"],
+        pytest.param(["systemd-logind.service"], marks=pytest.mark.long),
+        pytest.param(["polkit.service"], marks=pytest.mark.long),
     ],
     ids=["journald", "logind", "polkit"],
 )
@@ -287,9 +287,9 @@ def empty(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (corrupt_record, "StoreCorrupt"),
+        pytest.param(corrupt_record, "StoreCorrupt", marks=pytest.mark.long),
         (garbage, "StoreCorrupt"),
-        (empty, "StoreCorrupt"),
+        pytest.param(empty, "StoreCorrupt", marks=pytest.mark.long),
         (newer, "StoreTooNew"),
     ],
     ids=["a corrupt record", "garbage", "an empty file", "of a newer version"],

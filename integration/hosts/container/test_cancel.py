@@ -142,6 +142,7 @@ def test_killed_while_it_is_taken_back(node: Host) -> None:
     assert (node.reboots, node.exists(UNLISTED), outcomes(node)[-1]) == (0, False, ("next", "cancelled"))
 
 
+@pytest.mark.long
 def test_a_held_reboot_and_a_time(node: Host) -> None:
     first(node)
     node.write(FILE, machine_config("next", files={UNLISTED: "next\n"}))

@@ -86,6 +86,7 @@ def test_the_running_configuration_proves_a_reload_that_is_not_logged(make_node:
     assert host.reboots == 0
 
 
+@pytest.mark.long
 def test_a_kubelet_that_requires_crio_restarts_once(make_node: HostMaker) -> None:
     host = make_node()
     host.write("/etc/systemd/system/kubelet.service.d/requires.conf", "[Unit]\nRequires=crio.service\n")

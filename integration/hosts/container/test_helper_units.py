@@ -142,6 +142,7 @@ def test_a_helper_unit_cannot_start_another(up: Host, unit: str) -> None:
     assert not up.exists("/root/owned")
 
 
+@pytest.mark.long
 def test_the_unit_that_requests_a_certificate_gets_to_the_api_server(make_node: HostMaker) -> None:
     """The server ends each connection. The whole way is tested with a cluster."""
     if (openssl := shutil.which("openssl")) is None:

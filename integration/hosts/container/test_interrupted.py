@@ -37,7 +37,12 @@ def restart(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "interruption"), [("Writing", restart), ("Acting", stop_and_start), ("Verifying", restart)]
+    ("phase", "interruption"),
+    [
+        pytest.param("Writing", restart, marks=pytest.mark.long),
+        ("Acting", stop_and_start),
+        pytest.param("Verifying", restart, marks=pytest.mark.long),
+    ],
 )
 def test_an_update_goes_on_after_a_restart_of_the_agent(
     make_node: HostMaker, phase: str, interruption: Callable[[Host], None]
@@ -45,6 +50,7 @@ def test_an_update_goes_on_after_a_restart_of_the_agent(
     interrupt(slow_host(make_node), phase, interruption)
 
 
+@pytest.mark.long
 def test_an_update_goes_on_after_an_upgrade_of_the_package(make_node: HostMaker, package: Path) -> None:
     host = slow_host(make_node)
     before = host.unit(agent.UNIT, "InvocationID")

@@ -92,7 +92,7 @@ def test_an_update_is_logged_in_few_lines_with_fields(make_node: HostMaker) -> N
         assert host.run(["journalctl", "--dump-catalog", ident]).stdout.startswith(f"-- {ident}"), ident
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_secret_is_logged_or_shown(make_node: HostMaker) -> None:
     flaky = "/etc/flaky/mode"
     policy = agent.policy(files={"/etc/app": ["None"], flaky: ["Restart flaky.service"]})

@@ -285,14 +285,10 @@ def test_the_plan_is_worth_it(killpoint_node: Host) -> None:
     assert {point.name.split()[1] for point in notes(updates.points["a"])} == STORE_CALLS
 
 
-def parts(count: int) -> list[Any]:
-    """The first for `make test`, the others for those who have more time."""
-    return [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, count))]
-
-
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("part", parts(PARTS))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> None:
     updates = Updates(killpoint_node)
     # Steps and phases on the way to B; on the way back what is noted in the store.

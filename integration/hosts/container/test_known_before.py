@@ -23,6 +23,7 @@ def planned(host: Host, **parts: Any) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout or done.stderr)
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "files: known before the lease, files: paths that do not last, users: paths that cannot be written",
     "A path that cannot be written, or does not stay, is refused by plan.",

@@ -64,6 +64,7 @@ def test_a_configuration_of_the_kubelet_by_key(node: Host) -> None:
     assert node.reboots == 0
 
 
+@pytest.mark.long
 def test_the_kubelet_runs_while_an_inhibitor_blocks_the_reboot(node: Host) -> None:
     node.write("/usr/bin/kubelet", KUBELET, mode=0o755)
     apply(node, "first", **RESERVED)

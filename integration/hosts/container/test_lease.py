@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import POLICY_JSON, SIGNED
 from integration.hosts.container.container_host import Host
@@ -19,6 +21,7 @@ def maintenance(host: Host) -> dict[str, object]:
     return answer
 
 
+@pytest.mark.long
 def test_an_update_waits_for_the_maintenance_through_restarts_and_reboots(node: Host) -> None:
     assert maintenance(node)["active"] is False
     node.run(START)

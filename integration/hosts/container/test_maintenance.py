@@ -42,6 +42,7 @@ def busy(host: Host, name: str) -> None:
     agent.wait_phase(host, "Acting")
 
 
+@pytest.mark.long
 def test_a_host_that_is_powered_off_stays_a_persons_until_they_give_it_back(node: Host) -> None:
     boot = node.boot_id
     said = node.run(start(node, "--power-off", "--for", "2h")).stdout

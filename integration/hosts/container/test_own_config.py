@@ -33,6 +33,7 @@ def main_pid(host: Host) -> str:
     return host.unit(agent.UNIT, "MainPID")["MainPID"]
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "daemon: actions on its own unit, daemon: a start with damaged files, policy: invalid files",
     "On a real host: what would take the agent away is refused, settings are reloaded, and a restart of the agent "

@@ -60,6 +60,7 @@ def plan(host: Host, *options: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.long
 def test_plan_file_with_values_and_drift_with_and_without_the_daemon(planned: Host) -> None:
     host = planned
     before = agent.managed(host)

@@ -54,7 +54,7 @@ BAD: Mapping[str, tuple[dict[str, Any], str, int]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.mistake(
     "`ExecStart=` with a relative path",
     BY_APPLY,

@@ -52,6 +52,7 @@ def test_a_fallback_reboot_is_in_both_boots(make_node: HostMaker) -> None:
     assert host.run(["nodeagent", "report", found["update_id"][:8], "--html", "-"]).stdout == page
 
 
+@pytest.mark.long
 def test_a_power_cut_during_an_action_loses_nothing_before_it(make_node: HostMaker) -> None:
     policy = agent.policy(files={"/etc/slow.conf": ["Restart slow.service"]})
     files = {agent.POLICY: policy, "/etc/systemd/system/slow.service": SLOW}

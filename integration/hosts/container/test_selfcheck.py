@@ -41,6 +41,7 @@ def failures(host: Host) -> set[str]:
     return {name for name, result in results(host).items() if result == "failed"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_installation_passes_and_each_breakage_is_found(make_node: HostMaker) -> None:
     host = make_node()

@@ -38,6 +38,7 @@ def assert_rebooted_once(host: Host) -> None:
     assert agent.status(host)["lease"] is None
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "services: away for a while",
     "A logind that is killed, hangs, or lost the bus while a reboot is requested delays the reboot and nothing else.",

@@ -46,6 +46,7 @@ def kinds(entry: dict[str, Any]) -> tuple[str, int, int]:
     return entry["outcome"], entry["reboots"], entry["soft_reboots"]
 
 
+@pytest.mark.long
 def test_a_soft_reboot_that_cures(make_node: HostMaker) -> None:
     host = started(make_node)
     first = host.boot_id

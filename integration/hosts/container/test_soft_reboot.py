@@ -68,6 +68,7 @@ def test_while_it_waits_acts_and_verifies(make_node: HostMaker) -> None:
     assert (node.reboots, node.boot_id) == (0, first)
 
 
+@pytest.mark.long
 def test_while_a_planned_reboot_is_blocked(node: Host) -> None:
     """The kernel did not start again, so the reboot is still to come."""
     agent.block_reboots(node)

@@ -60,6 +60,7 @@ def test_a_first_config_enables_what_it_brings(make_node: HostMaker) -> None:
         assert (enabled(host, unit), host.is_active(unit)) == ("enabled", True), unit
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "users: units that exist nowhere",
     "A unit that exists nowhere costs nothing, neither when its entry comes nor when it goes.",
@@ -80,6 +81,7 @@ def test_a_unit_from_nowhere_costs_nothing(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.long
 @pytest.mark.finding("units: aliases", "What systemd refuses to enable is refused before the lease, by plan as well.")
 def test_what_systemd_does_not_enable(make_node: HostMaker) -> None:
     host = make_node(

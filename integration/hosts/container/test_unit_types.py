@@ -198,11 +198,10 @@ DEP = "[Service]\nType=oneshot\nExecStart=/bin/sh -c '! grep -q broken /etc/app-
 STAT = "[Unit]\nRequires=dep.service\nAfter=dep.service\n[Service]\nExecStart=sleep infinity\n"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.finding("units: proof after an update", "A static unit whose requirement fails is no success.")
-@pytest.mark.parametrize(
-    "restarts", [True, pytest.param(False, marks=pytest.mark.long)], ids=["fallback", "planned reboot"]
-)
+@pytest.mark.parametrize("restarts", [True, False], ids=["fallback", "planned reboot"])
 def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, restarts: bool) -> None:
     actions = "Restart stat.service" if restarts else "None"
     lib = "/usr/lib/systemd/system"
@@ -228,6 +227,7 @@ def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, resta
     assert host.is_active("stat.service")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.finding(
     "units: starts without an end", "A unit that never starts and blocks others is no success after a planned reboot."
@@ -235,9 +235,9 @@ def test_a_static_unit_that_is_down_after_the_reboot(make_node: HostMaker, resta
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("notify", marks=pytest.mark.long),
+        "notify",
         "oneshot",
-        pytest.param("oneshot that blocks none", marks=pytest.mark.long),
+        "oneshot that blocks none",
     ],
 )
 def test_a_unit_that_never_starts(make_node: HostMaker, kind: str) -> None:
