@@ -11,7 +11,8 @@ class Command(NamedTuple):
     """``help`` is a phrase without a capital and without a period. ``module`` has ``add_arguments`` and ``run``.
 
     ``after`` is the command of the base that it follows in lists; "": it is the last one.
-    ``under`` is the command of which it is a subcommand; "" for none.
+    ``under`` is the command of which it is a subcommand; "" for none; the first one has it as
+    ``after`` as well.
     """
 
     name: str

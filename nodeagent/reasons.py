@@ -232,7 +232,6 @@ class Reason(ReasonEnum):
     CLUSTER_DECIDES = "ClusterDecides", Kind.REFUSED, "change the Node's desiredConfig, or ask again for it: nodeagent.org/retry=NAME on the Node"
     NO_DESIRED_CONFIG = "NoDesiredConfig", Kind.FAULT, "kubectl annotate node NODE machineconfiguration.openshift.io/desiredConfig=CONFIG"
     CORDONED = "Cordoned", Kind.REFUSED, "find out why (kubectl describe node); kubectl uncordon when it may continue"
-    NO_FLEET = "NoFleet", Kind.REFUSED, "check that it is the right cluster (--kubeconfig, --context)"
 
     # etcd on this host
     METRICS_INVALID = "MetricsInvalid", Kind.RETRY, "check etcd's metrics with curl; until then the fence uses its own probe"

@@ -19,7 +19,7 @@ from integration.cluster.other_holders import Agent, client_of, foreign
 from nodeagent.cli.main import main
 from nodeagent.core.coordination.kube_objects import MAINTENANCES
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.kube.rollout import OS_CONFIGS, POOLS
+from nodeagent.features.slots.objects import OS_CONFIGS, POOLS
 
 VIEWER: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "fleet-viewer.yaml"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

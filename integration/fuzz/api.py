@@ -45,7 +45,6 @@ from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
 from nodeagent.features.cluster.decide.readiness import unready
 from nodeagent.kube.decode import decoded, status_of
 from nodeagent.kube.errors import ServerFault, from_answer
-from nodeagent.report.rollout import ClusterObjects, rollout_of, rollout_to_dict
 from nodeagent.update.states import Phase
 
 # Every field that some reader reads, as one object of every kind.
@@ -104,8 +103,6 @@ def _node(node: Node) -> None:
     unready(node, None, SINCE, "2026-01-01T01:00:00Z", {"pods": "9"}, {})
     drain_request(read_request(node), "c")
     differing(conditions(NodeState("a", "b", draining=True)), (node.get("status") or {}).get("conditions") or (), SINCE)
-    objects = ClusterObjects([node])
-    rollout_to_dict(rollout_of(objects, silent=True), ())
 
 
 def _pod(pod: Pod) -> None:
@@ -122,19 +119,12 @@ def _lease(lease: LeaseObject) -> None:
     judge(held, None, CLAIM, clock, 5.0)
     renewal(held, 60.0, 1e9)
     take_over(held, CLAIM, "n", "u", 60.0, 1e9)
-    node: Node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}}
-    rollout_of(ClusterObjects([node], leases={"n": lease}, now=1e9), silent=True)
 
 
 def _machine(machine: Machine) -> None:
     machine_gates(machine)
     hooks_with(machine)
     hooks_without(machine)
-
-
-def _pool(pool: MachineConfigPool) -> None:
-    node: Node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}}}
-    rollout_to_dict(rollout_of(ClusterObjects([node], [pool], images={})), ())
 
 
 def _config_node(found: MachineConfigNode) -> None:
@@ -147,7 +137,7 @@ READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {
     LeaseObject: _lease,
     Machine: _machine,
     NodeMaintenance: lambda found: maintenance_gates("n", [found]),
-    MachineConfigPool: _pool,
+    MachineConfigPool: lambda found: found,
     MachineConfigNode: _config_node,
     MachineOSConfig: lambda found: found,
 }

@@ -128,7 +128,7 @@ def build_parser(commands: Collection[str] = NAMES) -> argparse.ArgumentParser:
 def _add_subcommands(parser: argparse.ArgumentParser, added: Sequence[Command]) -> None:
     # argparse has no public access to the arguments.
     parsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    for command in added:
+    for command in sorted(added, key=lambda command: command.after != command.under):
         module = import_module(command.module)
         sub = parsers[0].add_parser(command.name, help=command.help)
         module.add_arguments(sub)

@@ -33,11 +33,11 @@ from nodeagent.features.slots.decide.pool import (
     released,
     taken,
 )
+from nodeagent.features.slots.objects import read_members
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.features.slots.settings import SlotSettings
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
-from nodeagent.kube.rollout import read_members
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import Clock
 

@@ -12,4 +12,5 @@ class SlotReason(ReasonEnum):
     SLOT_CONTENDED = "SlotContended", Kind.RETRY, "kubectl get lease -n nodeagent -w shows which client keeps writing the slots"
     POOL_HALTED = "PoolHalted", Kind.REFUSED, "repair the degraded nodes (nodeagent fleet status), give them another config, or raise slots.halt_degraded"
     POOL_ORDER = "PoolOrder", Kind.REFUSED, "wait for the named pool; nodeagent fleet status shows its nodes; slots.order sets the order"
+    NO_FLEET = "NoFleet", Kind.REFUSED, "check that it is the right cluster (--kubeconfig, --context)"
     # fmt: on

@@ -8,8 +8,8 @@ import asyncio
 import pytest
 
 from nodeagent.cli.main import main
-from tests.cli.test_fleet import Fleet, fleet
 from tests.features.certificates.test_approval import NODE, RENEWAL, pem_of, signing_request
+from tests.kube.fleet import Fleet, fleet
 from tests.kube.server import Answer
 
 __all__ = ["fleet"]

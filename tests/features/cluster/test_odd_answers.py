@@ -25,9 +25,7 @@ from nodeagent.features.cluster.node import ControlledNodeConditions, KubeReadin
 from nodeagent.features.cluster.node_events import NodeEvents
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.rollout import read_objects
 from nodeagent.report.node_events import NodeEvent
-from nodeagent.report.rollout import rollout_of, rollout_to_dict
 from nodeagent.update.states import Phase
 from tests.features.cluster.test_drain import Api, pod
 from tests.features.cluster.test_lease import Memory
@@ -76,10 +74,6 @@ ODD: Final[list[tuple[str, Any]]] = [
     ("spec.lifecycleHooks", "x"),
     ("spec.lifecycleHooks", {"preDrain": [7]}),
     ("spec.lifecycleHooks", {"preDrain": [{"owner": "o"}]}),
-    ("spec.configuration", "x"),
-    ("spec.nodeSelector", {"matchLabels": []}),
-    ("spec.nodeSelector", {"matchExpressions": [{"key": {}, "operator": "In", "values": 7}]}),
-    ("spec.machineConfigPool", []),
     ("spec.holderIdentity", {}),
     ("spec.leaseDurationSeconds", "600"),
     ("spec.leaseTransitions", "1"),
@@ -87,7 +81,6 @@ ODD: Final[list[tuple[str, Any]]] = [
     ("status.conditions", {}),
     ("status.conditions", ["x"]),
     ("status.conditions", [{"type": []}]),
-    ("status.observedGeneration", "many"),
     ("status.capacity", {"pods": 110}),
     ("status.allocatable", []),
     ("status.configVersion", "x"),
@@ -112,11 +105,6 @@ async def round_of_a_drain(client: KubeClient) -> None:
     await DrainRounds(client, "n", Clock(), DrainPolicy(local_data=False)).round(no_check)
 
 
-async def rollout(client: KubeClient) -> None:
-    objects, unknown = await read_objects(client, Clock(), namespace="l")
-    rollout_to_dict(rollout_of(objects), unknown)
-
-
 HOST: Final = HostIdentity("n", "i")
 STATE: Final = NodeState("nodeagent", "update", draining=True, progress=UpdateProgress(Phase.DRAINING, "", "c"))
 Readers = dict[str, Callable[[KubeClient], Awaitable[Any]]]
@@ -130,7 +118,6 @@ READERS: Final[Readers] = {
     "readiness": lambda client: KubeReadiness(client, "n", Clock()).unready("2026-01-01T00:00:00Z", {"pods": "9"}),
     "conditions": lambda client: ControlledNodeConditions(client, "n", Clock()).publish(STATE),
     "events": lambda client: NodeEvents(client, "n").write(NodeEvent("A", "B", "c"), 1.0),
-    "rollout": rollout,
 }
 LISTS: Final = ("pods", "nodes", "leases", "nodemaintenances", "pools", "machineosconfigs", "signingrequests")
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from integration.fuzz.api import read_objects
 from integration.fuzz.target import Target, choices
-from nodeagent.core.coordination.kube_objects import LeaseObject, Node
+from nodeagent.core.coordination.kube_objects import LeaseObject, MachineConfigPool, Node
 from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released
-from nodeagent.report.rollout import ClusterObjects
+from nodeagent.features.slots.decide.rollout import ClusterObjects, rollout_of, rollout_to_dict
 
 
 def _lease(lease: LeaseObject) -> None:
@@ -21,13 +21,26 @@ def _lease(lease: LeaseObject) -> None:
     pool_pause(found, 60.0, 1e9, 1e9, lambda _: 1.0)
     for slot in found:
         released(slot, "n", 1e9)
+    node: Node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}}
+    rollout_of(ClusterObjects([node], leases={"n": lease}, now=1e9), silent=True)
 
 
 def _node(node: Node) -> None:
-    turn_gate(ClusterObjects([node]), "n", RolloutOrder(("worker",), 1))
+    objects = ClusterObjects([node])
+    rollout_to_dict(rollout_of(objects, silent=True), ())
+    turn_gate(objects, "n", RolloutOrder(("worker",), 1))
 
 
-READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {LeaseObject: _lease, Node: _node}
+def _pool(pool: MachineConfigPool) -> None:
+    node: Node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}}}
+    rollout_to_dict(rollout_of(ClusterObjects([node], [pool], images={})), ())
+
+
+READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {
+    LeaseObject: _lease,
+    Node: _node,
+    MachineConfigPool: _pool,
+}
 
 
 def slots(data: bytes) -> None:

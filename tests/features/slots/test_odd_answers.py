@@ -11,11 +11,21 @@ import pytest
 from integration.fuzz.api import WHOLE
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
+from nodeagent.features.slots.decide.rollout import rollout_of, rollout_to_dict
 from nodeagent.features.slots.leases import KubeSlots, KubeTurn
+from nodeagent.features.slots.objects import read_objects
+from nodeagent.kube.client import KubeClient
 from tests.features.cluster.test_odd_answers import HOST, MISSING, Readers, odd, read_all
 from tests.kube.test_client import Clock
 
+
+async def rollout(client: KubeClient) -> None:
+    objects, unknown = await read_objects(client, Clock(), namespace="l")
+    rollout_to_dict(rollout_of(objects), unknown)
+
+
 READERS: Final[Readers] = {
+    "rollout": rollout,
     "slots": lambda client: KubeSlots(client, HOST, SlotPool("p", SlotKind.DISRUPT, 1), Clock()).check("op"),
     "turn": lambda client: KubeTurn(client, "n", RolloutOrder(("a",), 1)).check(),
 }
@@ -38,6 +48,10 @@ async def test_an_object_of_the_api_is_read(tmp_path: Path) -> None:
         ("metadata.ownerReferences", [None]),
         ("spec.holderIdentity", {}),
         ("spec.configuration", "x"),
+        ("spec.nodeSelector", {"matchLabels": []}),
+        ("spec.nodeSelector", {"matchExpressions": [{"key": {}, "operator": "In", "values": 7}]}),
+        ("spec.machineConfigPool", []),
+        ("status.observedGeneration", "many"),
         ("status.conditions", {}),
     ],
 )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from nodeagent.core.coordination.annotations import DaemonState
 from nodeagent.core.coordination.gates import Gate
 from nodeagent.core.enumerated import enumerated
+from nodeagent.features.slots.decide.rollout import ClusterObjects, NodeProgress, NodeRollout, PoolRollout, rollout_of
 from nodeagent.features.slots.reasons import SlotReason
-from nodeagent.report.rollout import ClusterObjects, NodeProgress, NodeRollout, PoolRollout, rollout_of
 
 
 @dataclass(frozen=True, slots=True)

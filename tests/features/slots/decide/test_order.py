@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
-from nodeagent.report.rollout import ClusterObjects
+from nodeagent.features.slots.decide.rollout import ClusterObjects
 
 MCO = "machineconfiguration.openshift.io/"
 PREFIX = "nodeagent.org/pool"

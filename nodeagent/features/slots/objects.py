@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the objects of a rollout (``report/rollout.py``): for a user, or for a node that asks whether it may begin.
+"""Reads the objects of a rollout (``decide/rollout.py``): for a user, or for a node that asks whether it may begin.
 
 Nodes must be readable. Pools may be missing, and the user may have no permission to list leases or maintenances: then
 flags may be missing, and the answer says so. For a node a missing permission is an error: what cannot be read allows
@@ -20,9 +20,9 @@ from nodeagent.core.coordination.kube_objects import (
     NodeMaintenance,
 )
 from nodeagent.core.coordination.kube_time import Uncertain
+from nodeagent.features.slots.decide.rollout import ClusterObjects
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
-from nodeagent.report.rollout import ClusterObjects
 from nodeagent.update.ports.host import Clock
 
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.report.rollout import (
+from nodeagent.features.slots.decide.rollout import (
     ClusterObjects,
     NodeProgress,
     NodeRollout,

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import pytest
 
+from nodeagent.features.slots.decide.rollout import ClusterObjects
+from nodeagent.features.slots.objects import read_objects
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.errors import Forbidden
-from nodeagent.kube.rollout import read_objects
-from nodeagent.report.rollout import ClusterObjects
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig, thing
 
