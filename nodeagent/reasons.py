@@ -92,8 +92,6 @@ class Reason(ReasonEnum):
     FINALIZE_FAILED = "FinalizeFailed", Kind.FAULT, "journalctl -b -1 -u ostree-finalize-staged; often /boot is full; then apply again"
     OLD_DEPLOYMENT_BOOTED = "OldDeploymentBooted", Kind.FAULT, "it was chosen in the boot menu; apply the config again"
     BOOT_FAILED = "BootFailed", Kind.FAULT, "see how far it came on the console, or in journalctl --list-boots; then correct the image"
-    BOOT_COUNT_FAILED = "BootCountFailed", Kind.FAULT, "findmnt /boot and the message show why; then grub2-editenv - unset boot_counter, and apply again"
-    GREENBOOT_FAILED = "GreenbootFailed", Kind.FAULT, "journalctl -b -u greenboot-healthcheck names the check that failed"
     DEPLOYMENT_WRONG = "DeploymentWrong", Kind.FAULT, "rpm-ostree status and rpm-ostree kargs show what the new deployment lacks; report it"
     NO_ROLLBACK = "NoRollback", Kind.FAULT, "there is no other deployment; apply the config you want"
     ROLLBACK_ASKS_PASSWORD = "RollbackAsksPassword", Kind.FAULT, "ostree admin deploy shows why; or boot the old deployment with the password of GRUB"

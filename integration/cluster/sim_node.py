@@ -35,8 +35,8 @@ from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
+from tests.features.boot_counting.counting import counting
 from tests.world import (
-    FakeBootCounter,
     FakeDeployments,
     FakeFiles,
     FakeHealth,
@@ -115,6 +115,7 @@ class SimNode(Host):
             instance=f"host-of-{self.node}",
             report=self._on_remaining,
         )
+        guards = [counting(world), *([self.times] if self.times is not None else [])]
         ports = Ports(
             FakeStore(world),
             FakeFiles(world),
@@ -123,14 +124,12 @@ class SimNode(Host):
             FakeHealth(world),
             power,
             self.coordination(),
-            HostDeployments(FakeDeployments(world), FakeReporter(world), FakeBootCounter(world))
-            if world.deployments
-            else None,
+            HostDeployments(FakeDeployments(world), FakeReporter(world), guards) if world.deployments else None,
             side.node,
             self.clock,
             FakeReporter(world),
             FakeUnitFiles(world),
-            guards=[self.times] if self.times is not None else (),
+            guards=guards,
         )
         self.loop = Loop(
             ports,

@@ -31,7 +31,6 @@ from nodeagent.door import BackendHost, Base, FleetSlots
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.features import doors
 from nodeagent.host import boot
-from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
@@ -110,6 +109,8 @@ class Adapters:
         # Filled below: a feature needs the ports before it can give its guard.
         guards: list[Guard] = []
         coordination.guards = guards
+        if os is not None:
+            os.guards = guards
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -174,8 +175,6 @@ class Adapters:
     def use(self, settings: Settings) -> None:
         """Apply settings that were read again. The caller has compared those that require a restart."""
         # Nothing is awaited: no task sees half of the new settings.
-        if self.ports.os is not None:
-            self.ports.os.counter = boot_counter(settings)
         for feature in self.features:
             feature.use(settings)
         self.settings = settings
@@ -226,7 +225,7 @@ async def open_adapters(
         log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await deployments_of(units, settings)
-    os = HostDeployments(port, report, boot_counter(settings)) if port is not None else None
+    os = HostDeployments(port, report) if port is not None else None
     made = partial(Adapters, settings, report, store, units, power, os, bus, static_pods, only_plan=only_plan)
     adapters = await asyncio.to_thread(made)
     if adapters.api is not None:
@@ -253,10 +252,6 @@ async def _recover(pods: KubeletStaticPods, report: Report) -> None:
             log.get(__name__).warning(f"put back {path}, which was taken away when the agent ended")
     except AgentError as error:
         report.problem("static-pods", error)
-
-
-def boot_counter(settings: Settings) -> HostBootCounter:
-    return HostBootCounter(enabled=settings.os.count_boots == "auto")
 
 
 def connect(settings: Settings, clock: Clock) -> KubeClient | None:

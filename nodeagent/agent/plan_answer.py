@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import OsTarget, staged, unmet
@@ -62,7 +60,8 @@ async def plan_answer(
             answer["os"] = os_changes_to_dict(changes)
             for guard in ports.guards:
                 answer |= await guard.staged_plan(update, ports.os)
-        answer["boot_count"] = msgspec.to_builtins(await ports.os.counter.counting())
+        for guard in ports.guards:
+            answer |= await guard.os_plan(update)
     if may_fall_back(update.plan):
         answer["fallback"] = chosen_to_dict(await ports.reboots.for_fallback(ports, update.plan))
     if update.plan.reboot:

@@ -27,7 +27,6 @@ from nodeagent.cli._plan_inputs import (
 )
 from nodeagent.cli._plan_view import show_plan
 from nodeagent.cli._render import WARN, change_name, paint
-from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Plan
@@ -125,7 +124,7 @@ def plan_here(
         drift = [(entry["entry"], entry["why"], entry["then"]) for entry in answer.get("drift", [])]
         os = _os_lines(answer, stage=stage)
         fallback, reboot = _kind(answer.get("fallback") or {}), _kind(answer.get("reboot") or {}, planned=True)
-        counted = _counted(answer)
+        boots = list(lines_after("the reboot", answer))
         problems = [f"{problem['reason']}: {problem['message']}" for problem in answer.get("problems", [])]
         missing = [Problem(warning["entry"], warning["message"]) for warning in answer.get("unit_warnings", [])]
         counts = answer["removal"]
@@ -138,7 +137,7 @@ def plan_here(
     if as_json:
         _io.emit(answer)
     else:
-        _show(plan, notes, diffs, drift, os, fallback=fallback, reboot=reboot, counted=counted)
+        _show(plan, notes, diffs, drift, os, fallback=fallback, reboot=reboot, boots=boots)
     if strict and missing:
         _io.flush()
         reason = Reason.UNIT_MISSING
@@ -160,11 +159,12 @@ def _show(
     *,
     fallback: str,
     reboot: str,
-    counted: str,
+    boots: Sequence[str],
 ) -> None:
     show_plan(plan, notes, diffs, "nothing to do: this host has it all")
-    about = {"the reboot": reboot, "boots of the new OS": counted, "if an action fails": fallback}
-    for line in (*(f"{what}: {text}" for what, text in about.items() if text), *os):
+    kinds = [f"the reboot: {reboot}"] if reboot else []
+    kinds += [*boots, *([f"if an action fails: {fallback}"] if fallback else [])]
+    for line in (*kinds, *os):
         print(printable(line))
     if drift:
         differ = "entry differs" if len(drift) == 1 else "entries differ"
@@ -191,14 +191,6 @@ def _kind(reboot: Mapping[str, Any], *, planned: bool = False) -> str:
             return f"a soft one if the new OS allows it{saved}; {reboot['why']}"
         case _:
             return ""
-
-
-def _counted(answer: Mapping[str, Any]) -> str:
-    """Return a phrase for the service that counts the boots of the new OS; "" if no service does."""
-    counting = answer.get("boot_count")
-    if not counting:
-        return ""
-    return phrase(BootCounting(CountedBy(counting["by"]), str(counting["why"]), bool(counting["greenboot"])))
 
 
 def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:

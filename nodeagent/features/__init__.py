@@ -25,6 +25,7 @@ NAMES: Final = (
     "fence",
     "alerts",
     "bootloader",
+    "boot_counting",
     "certificates",
     "checks",
     "cluster",

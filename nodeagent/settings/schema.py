@@ -79,15 +79,9 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
 
 class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``free_space``: MiB that must be free in /sysroot before a staging. 2048: about the size of the new layers of an
-    RHCOS image that shares most of its layers; libostree reserves another 3 % of the disk.
-
-    ``count_boots``: whether GRUB counts the boots of a new deployment, and takes the previous one after three that
-    failed. auto: where the configuration of GRUB counts boots, as on hosts with greenboot. never: nodeagent
-    changes no variable of GRUB, for hosts where another program counts. auto is the default because a kernel that does
-    not start leaves nothing that could come back without it."""
+    RHCOS image that shares most of its layers; libostree reserves another 3 % of the disk."""
 
     free_space: Annotated[int, Meta(ge=0, le=1024 * 1024)] = 2048
-    count_boots: Literal["auto", "never"] = "auto"
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ from nodeagent.update.ports.events import Warned
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.states import Phase
 from tests.update import test_kills, test_os_kills
-from tests.world import FakeBootCounter, FakeDeployments, Fault, Killed, kill_points
+from tests.world import FakeDeployments, Fault, Killed, kill_points
 from tests.world.os_host import KARGS, NEW
 from tests.world.run import Host
 
@@ -190,7 +190,7 @@ async def test_without_that_there_is_no_reboot() -> None:
 async def test_it_is_reported_at_once_and_when_it_is_over() -> None:
     host = await test_os_kills.at_old()
     world, report = host.world, Report(Status())
-    os = HostDeployments(FakeDeployments(world), report, FakeBootCounter(world))
+    os = HostDeployments(FakeDeployments(world), report)
     made = await os.stage(
         target_between(test_os_kills.OLD, NEW), credentials=None, replace="", on_progress=lambda _: None
     )

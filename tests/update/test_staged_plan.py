@@ -91,16 +91,6 @@ async def test_the_os_is_staged_and_nothing_else_happens() -> None:
     untouched(host)
 
 
-@pytest.mark.parametrize(("counts", "by"), [(True, "grub"), (False, "")])
-async def test_the_plan_says_who_counts_the_boots(counts: bool, by: str) -> None:
-    host = await at_old()
-    host.world.counts = counts
-    found = json.loads(await api(host).plan(host.add(NEW)))["boot_count"]
-    assert (found["by"], bool(found["why"]), found["greenboot"]) == (by, not counts, False)
-    answer = json.loads(await api(host).plan(host.add(on("a", "files", {"/etc/app/x": "2"}))))
-    assert "boot_count" not in answer, "the OS stays"
-
-
 async def test_a_config_that_leaves_the_os_stages_nothing() -> None:
     host = await at_old()
     answer = await planned(host, on("a", "files", {"/etc/app/x": "2"}))

@@ -7,7 +7,6 @@ and a cluster. The integration tests of a cluster use the same host.
 
 from __future__ import annotations
 
-from tests.world.boot_loader import FakeBootCounter
 from tests.world.deployments import Etc, FakeBootedSystem, FakeDeployments, lost_answer
 from tests.world.disk import FakeFiles, FakeUsers, full_disk
 from tests.world.faults import Fault, Killed, kill_points
@@ -20,7 +19,6 @@ from tests.world.world import FakeClock, FakeReporter, World
 
 __all__ = [
     "Etc",
-    "FakeBootCounter",
     "FakeBootedSystem",
     "FakeClock",
     "FakeDeployments",

@@ -4,12 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from nodeagent.core.boot_count import BootCount, BootCounting, CountedBy
-
-if TYPE_CHECKING:
-    from tests.world.world import World
 
 # Boots after which a host that comes up with no deployment is lost.
 LOST = 20
@@ -36,32 +30,3 @@ class BootLoader:
             self.boot_success = False
         self.boots += 1
         return index
-
-
-class FakeBootCounter:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    async def counting(self) -> BootCounting:
-        if self.world.counts:
-            return BootCounting(CountedBy.GRUB)
-        return BootCounting(why="grub.cfg does not count boots")
-
-    async def read(self) -> BootCount:
-        world = self.world
-        return BootCount(world.boot_counter, world.counted, world.boot_success) if world.counts else BootCount()
-
-    async def begin(self, deployment: str, tries: int) -> None:
-        self.world.tick()
-        self.world.meet("write grubenv")
-        self.world.boot_counter, self.world.boot_success, self.world.counted = tries, False, deployment
-        self.world.tick()
-
-    async def end(self) -> None:
-        self.world.tick()
-        self.world.meet("write grubenv")
-        self.world.boot_success, self.world.boot_counter, self.world.counted = True, None, ""
-        self.world.tick()
-
-    async def tries_left(self, deployment: str) -> int | None:
-        return None

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import Deployment, booted
+from nodeagent.update.stages.guard import Guard
 from tests.world import FakeUnit, World
 from tests.world.run import Host, config
 from tests.world.unit_files import OF_THE_OS
@@ -40,6 +42,10 @@ MORE = on("b", "more", {**FILES, "/etc/app/y": "2"})
 UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n", enabled=True)
 
 
+# What makes a guard of each such host. Features run these tests once more, with theirs.
+GUARDS: list[Callable[[World], Guard]] = []
+
+
 def os_host(**units: FakeUnit) -> Host:
     base = {"app.service": FakeUnit(), "web.service": FakeUnit(), "trust.service": FakeUnit(type="oneshot")}
     named = {f"{name}.service": unit for name, unit in units.items()}
@@ -48,7 +54,7 @@ def os_host(**units: FakeUnit) -> Host:
     world.shipped[B_DIGEST] = {"/etc/os": RegularFile(b"b"), "/etc/chrony": RegularFile(b"b")}
     for path, node in world.shipped[A_DIGEST].items():
         world.disk |= {path: node, f"/usr{path}": node}
-    return Host(world)
+    return Host(world, guards=[make(world) for make in GUARDS])
 
 
 async def at_old(first: MachineConfig = OLD) -> Host:

@@ -31,7 +31,6 @@ from nodeagent.update.stages.guard import Guard
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.states import Phase
 from tests.world import (
-    FakeBootCounter,
     FakeBootedSystem,
     FakeClock,
     FakeDeployments,
@@ -139,7 +138,7 @@ class Host:
             HostDeployments(
                 LocalService(FakeDeployments(world), world, "rpm-ostreed"),
                 FakeReporter(world),
-                FakeBootCounter(world),
+                self.guards,
             )
             if world.deployments
             else None,

@@ -36,16 +36,17 @@ async def leftover(ports: Ports, record: Record, update: Update) -> str:
     return ""
 
 
-async def end_stale_count(ports: Ports, record: Record) -> None:
-    """End a count of boots that an update left, which ended before that. A failure is reported, and the next turn
+async def end_earlier(ports: Ports, record: Record) -> None:
+    """End what an update left in the boot loader, which ended before that. A failure is reported, and the next turn
     retries."""
     if ports.os is None:
         return
-    try:
-        if await ports.os.end_stale_count():
-            narrate(ports, record, PhaseEntered, "the boots of an earlier update are no longer counted")
-    except AgentError as error:
-        narrate(ports, record, Warned, error.message, error.reason)
+    for guard in ports.guards:
+        try:
+            if message := await guard.at_rest(ports.os):
+                narrate(ports, record, PhaseEntered, message)
+        except AgentError as error:
+            narrate(ports, record, Warned, error.message, error.reason)
 
 
 async def discard_unwanted(ports: Ports, record: Record) -> Record:

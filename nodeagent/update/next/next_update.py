@@ -94,7 +94,7 @@ class NextUpdate:
         return update
 
     async def _begin(self, record: Record) -> Update | None:
-        await idle.end_stale_count(self.ports, record)
+        await idle.end_earlier(self.ports, record)
         desired, request = await self.desired.with_request()
         self.wanted = desired
         current = await self.ports.store.current()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from nodeagent.core.boot_count import BootCount, BootCounting
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress
 from nodeagent.core.plan.os_changes import OsChanges
@@ -243,33 +242,4 @@ class Deployments(Protocol):
     # libostree finalizes while the host shuts down, so a failure is known in the next boot at the earliest.
     async def finalize_failure(self) -> str:
         """Return why the last shutdown did not finalize, "" if it did."""
-        ...
-
-
-class BootCounter(Protocol):
-    """The boot loader as it counts the boots of a new deployment, and takes the previous one when they are used up."""
-
-    async def counting(self) -> BootCounting:
-        """Return whether the boots of this host are counted, and why not."""
-        ...
-
-    async def read(self) -> BootCount:
-        """Return what is counted; nothing on a host that cannot, or whose boot loader counts without nodeagent."""
-        ...
-
-    async def begin(self, deployment: str, tries: int) -> None:
-        """Count the next boots: after ``tries`` of them, the second entry boots.
-
-        Raises ``Terminal`` (``BootCountFailed``) if it cannot be written.
-        """
-        ...
-
-    async def end(self) -> None:
-        """Count no more. Raises as ``begin``."""
-        ...
-
-    # systemd-boot keeps the number in the name of the entry's file, so no environment block has it (Automatic Boot
-    # Assessment).
-    async def tries_left(self, deployment: str) -> int | None:
-        """Return how often systemd-boot still tries an entry; None if it is not counted."""
         ...

@@ -15,6 +15,7 @@ previous boot ended:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nodeagent.core.boot import RebootKind
@@ -27,7 +28,6 @@ from nodeagent.update.history.trail_fold import leaving
 from nodeagent.update.ports.events import UpdateWaiting, Warned
 from nodeagent.update.run import Ports, Run, moment
 from nodeagent.update.stages.compare import VerifyFailed, in_force
-from nodeagent.update.stages.greenboot import greenboot_rolled_back
 from nodeagent.update.stages.os_deployments import ASK_AGAIN, BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.update.states import Apply, Phase, Revert, Transition
 from nodeagent.update.steps.unit_links import follow_install
@@ -67,16 +67,23 @@ async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Trans
     order = [d.id for d in await os.list() if not d.staged]
     if staged not in order:
         # The boots of a deployment that does not exist would be counted for another one.
-        await os.end_count()
+        await os.end_new_os()
     if not soft and (cause := await os.port.finalize_failure()):
         raise VerifyFailed(f"the new deployment was not finalized: {cause}", reason=Reason.FINALIZE_FAILED)
     if staged in order:
-        if cause := await os.gave_up(staged) or await greenboot_rolled_back(run, order, staged, booted.id):
+        if cause := await _why_other_boot(run, order, staged, booted.id):
             raise VerifyFailed(f"{staged} did not start, so {booted.id} was booted: {cause}", reason=Reason.BOOT_FAILED)
         raise VerifyFailed(
             f"{staged} is in the boot order, but {booted.id} was booted", reason=Reason.OLD_DEPLOYMENT_BOOTED
         )
     return stage_again(run, f"{booted.id} booted, and the staged deployment is gone")
+
+
+async def _why_other_boot(run: Run, order: Sequence[str], staged: str, booted: str) -> str:
+    for guard in run.ports.guards:
+        if cause := await guard.why_other_boot(run, order, staged, booted):
+            return cause
+    return ""
 
 
 async def _booted_softly(run: Run, os: HostDeployments) -> Deployment:
@@ -172,7 +179,7 @@ async def back_to_old(run: Run, os: HostDeployments) -> Transition | None:
     match booted_side(record, booted):
         case BootedSide.OLD:
             await discard_own(os, record)
-            await os.end_count()
+            await os.end_new_os()
             return None
         case BootedSide.NEW if not record.leg.rolled_back:
             # rpm-ostree cannot roll back while a deployment is staged.

@@ -62,6 +62,45 @@ class Guard:
         Raises as ``check_staged``.
         """
 
+    async def os_plan(self, update: Update) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return keys of a plan that changes the OS. It raises no error."""
+        return {}
+
+    async def before_new_os(self, run: Run) -> None:
+        """Prepare the boot loader for the first boot of the staged OS, right before that is unlocked for a reboot. It
+        raises no error. A power cut may follow at any point, here and in ``before_discard`` and ``end_new_os``."""
+
+    async def before_discard(self) -> None:
+        """Prepare the boot loader for the removal of a deployment that boots next.
+
+        Raises ``Terminal`` and ``ServiceUnavailable``.
+        """
+
+    async def end_new_os(self) -> None:
+        """End what ``before_new_os`` began, if it did: the new OS is verified, or does not boot, or the boot order is
+        about to change.
+
+        Raises ``Terminal`` and ``ServiceUnavailable``.
+        """
+
+    async def why_other_boot(self, run: Run, order: Sequence[str], staged: str, booted: str) -> str:  # noqa: ARG002
+        """Return why the host booted ``booted``, and not the new OS ``staged``; "" if that is not known. Both are ids,
+        and ``order`` has those of all finalized deployments in boot order."""
+        return ""
+
+    async def verify_boot(self, run: Run, progress: Progress) -> None:
+        """Wait for what checks each boot, after a reboot of the update and before the node must be ready.
+
+        Raises as ``verify``.
+        """
+
+    async def at_rest(self, os: HostDeployments) -> str:  # noqa: ARG002
+        """End what an update left that is over, and return a message about it. It is called between two updates.
+
+        Raises as ``end_new_os``, and as ``os.list``.
+        """
+        return ""
+
     async def permit_stop(self) -> None:
         """Check whether the node may be drained or stopped now, whether by an update or by a maintenance. It is called
         several times until the node stops, and must take no longer than a few seconds.

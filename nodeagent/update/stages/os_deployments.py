@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import OsImage, content_id
@@ -31,8 +32,11 @@ from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import DeploymentsChanged, StagedInspected
 from nodeagent.update.ports.host import Clock, Reporter
-from nodeagent.update.ports.system import BootCounter, Deployments
+from nodeagent.update.ports.system import Deployments
 from nodeagent.update.record import Record
+
+if TYPE_CHECKING:
+    from nodeagent.update.stages.guard import Guard
 
 # Seconds between two calls of rpm-ostreed, which may still be starting after a boot.
 ASK_AGAIN = 5.0
@@ -56,17 +60,13 @@ class BootedSide(Enum):
 class HostDeployments:
     """Wraps what changes the boot order, and reports each change of it. Raises the errors of ``Deployments``.
 
-    ``counter`` counts the boots of a new deployment, so that a kernel that does not start is given up. Counting begins
-    right before the reboot into it, and ends when the update is verified, or before the boot order changes. A count
-    belongs to a boot order: GRUB takes the second entry when the tries are used up, whichever it is by then. The boot
-    loader must reach a deployment that works after a power cut at any step.
-
-    A reload of the settings replaces ``port`` and ``counter``.
+    ``guards`` are called before the boot order changes. The boot loader must reach a deployment that works after a
+    power cut at any step.
     """
 
     port: Deployments
     reporter: Reporter
-    counter: BootCounter
+    guards: Sequence[Guard] = ()
     _booted: Deployment | None = field(default=None, init=False)
     _reported: Once[tuple[Deployment, ...]] = field(default_factory=Once, init=False)
     # Bytes of the last staging, and what the deployment that it made changes.
@@ -157,51 +157,23 @@ class HostDeployments:
         await self.report_boot_order()
 
     async def discard(self) -> None:
-        count = await self.counter.read()
-        if count.deployment and count.goes_back:
-            # The running deployment is the second entry, because the tries are used up, and the next boot would take
-            # the entry after it. With one try left, a power cut before the removal leads through the first entry back
-            # here, and one after it into the running deployment.
-            await self.counter.begin(count.deployment, 1)
+        for guard in self.guards:
+            await guard.before_discard()
         await self.port.discard()
-        await self.end_count()
+        await self.end_new_os()
         await self.report_boot_order()
 
     async def rollback(self) -> str:
         # Otherwise the boot loader may take the second entry, which is the new deployment then.
-        await self.end_count()
+        await self.end_new_os()
         boots = await self.port.rollback()
         await self.report_boot_order()
         return boots
 
-    async def end_count(self) -> None:
-        """Count no more boots, if nodeagent began it. Raises ``Terminal`` (``BootCountFailed``)."""
-        if await self._counts():
-            await self.counter.end()
-
-    async def _counts(self) -> bool:
-        # greenboot counts with the same variables of GRUB. A count without a deployment of nodeagent is its own.
-        return bool((await self.counter.read()).deployment)
-
-    async def gave_up(self, deployment: str) -> str:
-        """Return why the boot loader gave up ``deployment``, "" if it did not."""
-        count = await self.counter.read()
-        # A count without a deployment is that of greenboot, which counts the boots of whatever boots first.
-        if count.went_back and count.deployment in ("", deployment):
-            return "GRUB counted its boots down"
-        if await self.counter.tries_left(deployment) == 0:
-            return "systemd-boot used up its tries"
-        return ""
-
-    async def end_stale_count(self) -> bool:
-        """Count no more boots if no update does. Return whether they were counted.
-
-        To be called at rest. The running deployment boots next anyway, so a count could only lead to another one.
-        """
-        if not await self._counts() or not (await self.list())[0].booted:
-            return False
-        await self.counter.end()
-        return True
+    async def end_new_os(self) -> None:
+        """End what was prepared for the boot of a new OS. Raises as the guards."""
+        for guard in self.guards:
+            await guard.end_new_os()
 
     async def report_staged(self) -> None:
         """Report the boot order, and what a staged deployment changes."""

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.boot_count import TRIES, CountedBy
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.errors import AgentError, NoSoftReboot, Refused, ServiceUnavailable
@@ -17,9 +16,9 @@ from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason, reason_of
 from nodeagent.update.decide import MAX_REBOOT_TRIES
 from nodeagent.update.history.trail_fold import leaving
-from nodeagent.update.ports.events import PhaseEntered, UpdateWaiting, Warned
+from nodeagent.update.ports.events import UpdateWaiting, Warned
 from nodeagent.update.ports.system import ShutdownKind
-from nodeagent.update.run import Ports, Run, UpdatePolicy, moment, narrate, time_of
+from nodeagent.update.run import Ports, Run, UpdatePolicy, moment, time_of
 from nodeagent.update.stages.admission import check_next_boot, recheck_before_reboot
 from nodeagent.update.stages.after_boot import back_to_old, stage_again
 from nodeagent.update.stages.compare import VerifyFailed
@@ -263,33 +262,20 @@ async def _is_due(run: Run, os: HostDeployments, target: OsTarget) -> bool:
 async def _unlock_for(run: Run, os: HostDeployments, *, soft: bool, due: bool) -> None:
     """Unlock the staged deployment if that is ``due``, and prepare what a reboot of this kind needs besides."""
     if not soft:
-        await _count_boots(run, os)
+        for guard in run.ports.guards:
+            await guard.before_new_os(run)
     if not due:
         return
     try:
         await _unlock(os, run.record.os.staged)
     except AgentError:
-        # It does not boot, and the boots of another one must not be counted.
+        # It does not boot, and nothing may be done for the boot of another one.
         with suppress(AgentError):
-            await os.end_count()
+            await os.end_new_os()
         raise
     if soft:
         # A locked deployment would start unmerged, so it is unlocked first.
         await os.port.prepare_soft_reboot(run.record.os.staged)
-
-
-async def _count_boots(run: Run, os: HostDeployments) -> None:
-    """Let the boot loader count the boots of the new deployment. A host that cannot do so reboots all the same."""
-    try:
-        counting = await os.counter.counting()
-        if counting.by is CountedBy.NOTHING:
-            message = f"the boots of {run.record.os.staged} are not counted: {counting.why}"
-            # Not in the trail, where it would be a wait.
-            narrate(run.ports, run.record, PhaseEntered, message)
-        elif run.record.os.staged:
-            await os.counter.begin(run.record.os.staged, TRIES)
-    except AgentError as error:
-        run.narrate(Warned, f"{error.message}; a boot that fails leads to no other one", error.reason)
 
 
 async def _unlock(os: HostDeployments, deployment: str) -> None:

@@ -15,7 +15,7 @@ from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.run import Progress, Run, progress_of
-from nodeagent.update.stages import after_boot, compare, greenboot
+from nodeagent.update.stages import after_boot, compare
 from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.failure import degraded
 from nodeagent.update.states import Fallback, HowEnded, Phase, Revert, Transition
@@ -63,7 +63,7 @@ async def do(run: Run) -> Transition:
         await guard.verify(run, progress)
     if os is not None and target is not None:
         try:
-            await os.end_count()
+            await os.end_new_os()
         except ServiceUnavailable:
             raise
         except AgentError as error:
@@ -127,7 +127,8 @@ async def _watch_units(run: Run, progress: Progress) -> None:
         await static_pod.watch(run, progress)
         run.update.progressed()
     if run.update.reboots and run.record.written.boots and not run.record.reverting:
-        await greenboot.watch_greenboot(run, progress)
+        for guard in run.ports.guards:
+            await guard.verify_boot(run, progress)
         run.update.progressed()
     if run.ports.readiness is not None and run.record.units_before.node_ready:
         await _wait_until_ready(run, run.ports.readiness, progress)

@@ -621,24 +621,6 @@ def test_a_plan_names_the_kind_of_its_reboot(
     assert [found for found in answer.out.splitlines(keepends=True) if "the reboot: " in found] == [line][: bool(line)]
 
 
-@pytest.mark.parametrize(
-    ("by", "why", "greenboot", "line"),
-    [
-        ("grub", "", True, "boots of the new OS: counted by GRUB; greenboot checks each boot\n"),
-        ("systemd-boot", "", False, "boots of the new OS: counted by systemd-boot\n"),
-        ("", "/boot/grub2/grub.cfg does not count\x1b", False, "boots of the new OS: not counted: "),
-    ],
-)
-def test_a_plan_says_who_counts_the_boots(
-    cli: Cli, daemon: FakeDaemon, config: str, by: str, why: str, greenboot: bool, line: str
-) -> None:
-    found = {"by": by, "why": why, "greenboot": greenboot}
-    daemon.answers["Plan"] = json.dumps({**PLAN, "boot_count": found})
-    answer = cli("plan", config)
-    assert line in answer.out
-    assert "\x1b" not in answer.out
-
-
 def test_a_plan_that_cannot_be_read(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     daemon.answers["Plan"] = json.dumps({**PLAN, "schema": "nodeagent/plan/v9"})
     answer = cli("plan", config, "--json")

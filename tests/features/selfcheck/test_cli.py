@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from nodeagent import installed
-from nodeagent.core.boot_count import BootCounting
 from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped
 from nodeagent.door import Door, InstallationCheck
 from nodeagent.errors import Terminal
@@ -87,33 +86,6 @@ def test_without_systemd_bus_and_daemon(
     answer = cli("selfcheck", "--json")
     assert answer.code == 1
     assert answer.json["checks"][0]["result"] == "failed"
-
-
-async def test_boots_that_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """GRUB's configuration may be for root; a host without deployments counts nothing."""
-    monkeypatch.setattr(_survey, "OSTREE_BOOTED", str(tmp_path / "ostree-booted"))
-    found = await _survey._counting(Settings())
-    assert isinstance(found, NotRead) and not found.fault
-    (tmp_path / "ostree-booted").touch()
-    counting = BootCounting(why="it cannot be read")
-
-    class Counter:
-        def __init__(self, *, enabled: bool) -> None:
-            assert enabled
-
-        async def counting(self) -> BootCounting:
-            if counting.greenboot:
-                raise PermissionError(13, "Permission denied", "/boot/grub2/grub.cfg")
-            return counting
-
-    monkeypatch.setattr(_survey, "HostBootCounter", Counter)
-    monkeypatch.setattr(_survey.os, "geteuid", lambda: 0)
-    assert await _survey._counting(Settings()) == counting
-    monkeypatch.setattr(_survey.os, "geteuid", lambda: 1000)
-    assert await _survey._counting(Settings()) == NotRead("it cannot be read", "run it as root")
-    counting = BootCounting(greenboot=True)
-    found = await _survey._counting(Settings())
-    assert isinstance(found, NotRead) and (found.fault, found.remedy) == (False, "run it as root")
 
 
 def test_the_reference_lists_each_check(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

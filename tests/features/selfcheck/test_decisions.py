@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.self_check import NotRead, OsService, ReachFacts, SelfCheck, reach_check
 from nodeagent.features.selfcheck.decide.bus import (
@@ -39,7 +38,7 @@ from nodeagent.features.selfcheck.decide.files import (
 )
 from nodeagent.features.selfcheck.decide.os_fields import OsFacts, os_check
 from nodeagent.features.selfcheck.decide.reach import denied, is_redirected, registry_of
-from nodeagent.features.selfcheck.decide.versions import RunningFacts, VersionFacts, boot_check, version_checks
+from nodeagent.features.selfcheck.decide.versions import RunningFacts, VersionFacts, version_checks
 
 SYSTEMD = Path(__file__).parents[3] / "systemd/usr"
 UNIT = UnitFacts(UNIT_FILE, "enabled", "enabled", "active", pid=7)
@@ -312,22 +311,6 @@ def test_redirected(document: Any, expected: bool) -> None:
 def test_long_lists_are_cut() -> None:
     assert enumerated("abc") == "a, b, c"
     assert enumerated("abcde") == "a, b, c and 2 more"
-
-
-@pytest.mark.parametrize(
-    ("found", "result", "words"),
-    [
-        (BootCounting(CountedBy.GRUB), "ok", "are counted by GRUB"),
-        (BootCounting(CountedBy.SYSTEMD_BOOT), "ok", "are counted by systemd-boot"),
-        (BootCounting(why="the boot loader is not GRUB"), "skipped", "are not counted: the boot loader is not GRUB"),
-        (NOT_HERE, "skipped", "not here"),
-        (BROKEN, "failed", "no answer"),
-    ],
-)
-def test_boots(found: BootCounting | NotRead, result: str, words: str) -> None:
-    check = boot_check(found)
-    assert judged([check]) == {"boot.count": result}
-    assert words in check.message
 
 
 @pytest.mark.finding(

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 import nodeagent
 from nodeagent.cli._client import Client
 from nodeagent.cli._offline import Stored
-from nodeagent.core.boot_count import BootCounting, CountedBy
 from nodeagent.core.coordination.kube_objects import Review
 from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, failed, ok, reach_check, unread
 from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
@@ -32,12 +31,11 @@ from nodeagent.features.selfcheck.decide.files import (
 )
 from nodeagent.features.selfcheck.decide.os_fields import OsFacts, os_check
 from nodeagent.features.selfcheck.decide.reach import denied, registry_of
-from nodeagent.features.selfcheck.decide.versions import RunningFacts, boot_check, version_checks
+from nodeagent.features.selfcheck.decide.versions import RunningFacts, version_checks
 from nodeagent.features.selfcheck.facts import bus as bus_facts
 from nodeagent.features.selfcheck.facts import files, unit, versions
 from nodeagent.features.selfcheck.facts.os_fields import read_os_fields, read_os_service
 from nodeagent.features.selfcheck.facts.servers import reach_registry
-from nodeagent.host.boot_counter import HostBootCounter
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.proc import replaced_file_of
@@ -57,7 +55,6 @@ DEADLINE: Final = 20.0
 PATIENCE: Final = 10.0
 NO_SYSTEMD: Final = NotRead("systemd does not run here, as in the build of an image", "run it on the booted host")
 NOT_CONFIGURED: Final = NotRead("not configured")
-OSTREE_BOOTED: Final = "/run/ostree-booted"
 AS_ROOT: Final = "run it as root"
 # The names of the checks of servers begin with it.
 REACH: Final = "reach."
@@ -78,13 +75,12 @@ async def survey() -> Sequence[SelfCheck]:
     async with Bus(connect_for=0.0, patience=PATIENCE) as bus:
         owner: Awaitable[NameFacts | NotRead] = bus_facts.read_name(bus) if booted else _known(NO_SYSTEMD)
         serves: Awaitable[OsFacts | NotRead] = read_os_fields(bus) if booted else _known(NO_SYSTEMD)
-        own_unit, name, polkit, systemd, counting, os_fields = await asyncio.gather(
+        own_unit, name, polkit, systemd, os_fields = await asyncio.gather(
             # Without systemd, as in the build of an image, only the unit files can be checked.
             _bounded(unit.read_unit(bus) if booted else asyncio.to_thread(unit.read_unit_files)),
             _bounded(owner),
             _bounded(bus_facts.read_polkit(bus) if booted else _known(NO_SYSTEMD)),
             _bounded(unit.read_systemd_version(bus) if booted else _known("")),
-            _bounded(_counting(settings)),
             _bounded(serves),
         )
         version = systemd if isinstance(systemd, str) else ""
@@ -112,7 +108,6 @@ async def survey() -> Sequence[SelfCheck]:
         domain_check(domain, labels),
         catalog_check(catalog, MESSAGE_IDS),
         os_check(os_fields),
-        boot_check(counting),
         *version_checks(nodeagent.__version__, installed, running),
         *servers[:-1],
         *(check for check in added if check.id.startswith(REACH)),
@@ -165,19 +160,6 @@ def _files(state_dir: str) -> FileFacts:
         (state_dir, files.read_path(state_dir)),
         (store, files.read_path(store)),
     )
-
-
-async def _counting(settings: Settings) -> BootCounting | NotRead:
-    """Return whether the boot loader counts boots. Its configuration may be for root only."""
-    if not await asyncio.to_thread(Path(OSTREE_BOOTED).exists):
-        return NotRead("this host has no deployments of an OS")
-    try:
-        counting = await HostBootCounter(enabled=settings.os.count_boots == "auto").counting()
-    except PermissionError as error:
-        return NotRead(f"the configuration of the boot loader is for root: {error.filename}", AS_ROOT)
-    if counting.by is CountedBy.NOTHING and os.geteuid() != 0:
-        return NotRead(counting.why, AS_ROOT)
-    return counting
 
 
 def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.boot_count import BootCounting, CountedBy, phrase
 from nodeagent.core.interpreter import TESTING, describe
 from nodeagent.core.self_check import NotRead, SelfCheck, failed, ok, skipped, unread, warning
 from nodeagent.features.selfcheck.decide.bus import UNIT
@@ -90,19 +89,6 @@ def _daemon(program: str, running: RunningFacts) -> SelfCheck:
     if running.replaced:
         return failed(name, f"the running daemon uses a file that was replaced: {running.replaced}", restart)
     return ok(name, f"the running daemon is {program}")
-
-
-BOOT_CHECK: Final = "boot.count"
-
-_REMEDY: Final = "install greenboot, or let the boot loader count in another way, if a bad kernel must be given up"
-
-
-def boot_check(counting: BootCounting | NotRead) -> SelfCheck:
-    # A host that does not count is installed correctly, so nothing here fails.
-    if isinstance(counting, NotRead):
-        return unread(BOOT_CHECK, counting)
-    text = f"the boots of a new OS are {phrase(counting)}"
-    return skipped(BOOT_CHECK, text, _REMEDY) if counting.by is CountedBy.NOTHING else ok(BOOT_CHECK, text)
 
 
 def interpreter_check(origin: str | NotRead) -> SelfCheck:

@@ -11,14 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.core.boot_count import TRIES
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import ServiceUnavailable, Terminal
+from nodeagent.features.boot_counting.decide import TRIES
+from nodeagent.features.boot_counting.reasons import BootCountingReason
 from nodeagent.reasons import Reason
 from nodeagent.update.history.trail import trail_from_dict
 from nodeagent.update.ports.events import PhaseEntered, Warned
 from nodeagent.update.states import Phase
+from tests.features.boot_counting.counting import counting
 from tests.world import FakeUnit, Fault, Killed, kill_points, os_host
 from tests.world.os_host import A_DIGEST, B_DIGEST, FIRST, NEW, OLD, bad_on, booted_digest, managed, on
 from tests.world.run import Host, kinds, until
@@ -31,6 +33,7 @@ HEALTH_CHECK = "greenboot-healthcheck"
 
 async def at_old(**units: FakeUnit) -> Host:
     host = os_host.os_host(**units)
+    host.guards = [counting(host.world)]
     host.limits = replace(host.limits, verify_timeout=4, settle=2)
     host.want(OLD)
     await host.settle()
@@ -48,7 +51,7 @@ async def panicking() -> Host:
 
 
 def unwritable() -> Fault:
-    return Fault("write grubenv", Terminal("read-only", reason=Reason.BOOT_COUNT_FAILED), times=None)
+    return Fault("write grubenv", Terminal("read-only", reason=BootCountingReason.BOOT_COUNT_FAILED), times=None)
 
 
 def assert_uncounted(host: Host) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Count the boots of a new deployment with the variables of GRUB, as greenboot does, or leave it to systemd-boot.
 
-GRUB. The host counts if its grub.cfg does (``core.boot_count``). The block is written over the old one: ``dd`` opens
+GRUB. The host counts if its grub.cfg does (``decide``). The block is written over the old one: ``dd`` opens
 the file without truncating it, writes the 1024 bytes in one call, and flushes them. So the file keeps its size and
 its place on the disk, which GRUB reads without the journal of the file system, and a power cut leaves the old block or
 the new one. ``grub2-editenv`` is not used: it truncates the file first, and a power cut then leaves an empty block,
@@ -32,7 +32,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.boot_count import (
+from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
+from nodeagent.features.boot_counting.decide import (
     ENVIRONMENT_SIZE,
     BootCount,
     BootCounting,
@@ -42,13 +43,12 @@ from nodeagent.core.boot_count import (
     edited_environment,
     parse_environment,
 )
-from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
+from nodeagent.features.boot_counting.reasons import BootCountingReason
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.fs.read_inside import read_regular
 from nodeagent.host.ostree.boot_order import BootEntries
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, run_unit
-from nodeagent.reasons import Reason
 
 _DIRECTORIES: Final = ("boot/grub2", "boot/grub")
 # One write of the whole block from standard input, over the file that exists.
@@ -90,7 +90,7 @@ class _Grub:
 
 
 class HostBootCounter:
-    """Implements ``ports.BootCounter``. ``enabled`` is the setting; what was begun is ended without it too."""
+    """Implements ``guard.BootCounter``. ``enabled`` is the setting; what was begun is ended without it too."""
 
     def __init__(
         self,
@@ -224,4 +224,4 @@ async def _is_read_only(bus: Bus) -> bool:
 
 
 def _failed(cause: str) -> Terminal:
-    return Terminal(f"cannot change the count of boots: {cause}", reason=Reason.BOOT_COUNT_FAILED)
+    return Terminal(f"cannot change the count of boots: {cause}", reason=BootCountingReason.BOOT_COUNT_FAILED)

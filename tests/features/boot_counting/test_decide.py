@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.boot_count import (
+from nodeagent.features.boot_counting.decide import (
     BootCount,
     BootCounting,
     CountedBy,

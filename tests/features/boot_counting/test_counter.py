@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from dbus_next import Variant
 
-from nodeagent.core.boot_count import BootCount, BootCounting, CountedBy
 from nodeagent.errors import ServiceUnavailable, Terminal
-from nodeagent.host.boot_counter import HostBootCounter
+from nodeagent.features.boot_counting.counter import HostBootCounter
+from nodeagent.features.boot_counting.decide import BootCount, BootCounting, CountedBy
 from nodeagent.host.dbus.client import Bus
-from tests.core.test_boot_count import COUNTING, block
+from tests.features.boot_counting.test_decide import COUNTING, block
 from tests.host.fake_systemd import FakeSystemd
 from tests.support.fixtures import PrivateBus
 

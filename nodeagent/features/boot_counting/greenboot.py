@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nodeagent.errors import AgentError
+from nodeagent.features.boot_counting.reasons import BootCountingReason
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import UnitState
 from nodeagent.update.run import Progress, Run
@@ -57,7 +58,7 @@ async def greenboot_rolled_back(run: Run, order: Sequence[str], staged: str, boo
 
 
 def _greenboot_failed(message: str) -> VerifyFailed:
-    return VerifyFailed(message, reason=Reason.GREENBOOT_FAILED, unit=HEALTH_CHECK)
+    return VerifyFailed(message, reason=BootCountingReason.GREENBOOT_FAILED, unit=HEALTH_CHECK)
 
 
 async def _greenboot(run: Run) -> UnitState | None:

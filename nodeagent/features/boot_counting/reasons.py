@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons of the feature."""
+
+from __future__ import annotations
+
+from nodeagent.kinds import Kind, ReasonEnum
+
+
+class BootCountingReason(ReasonEnum):
+    # fmt: off
+    BOOT_COUNT_FAILED = "BootCountFailed", Kind.FAULT, "findmnt /boot and the message show why; then grub2-editenv - unset boot_counter, and apply again"
+    GREENBOOT_FAILED = "GreenbootFailed", Kind.FAULT, "journalctl -b -u greenboot-healthcheck names the check that failed"
+    # fmt: on
