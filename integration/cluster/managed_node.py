@@ -12,13 +12,14 @@ from integration.cluster.cluster import Cluster
 from integration.cluster.sim_node import SimNode
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.report.report import Report
+from nodeagent.features.cluster.events import DrainAdvanced
 from nodeagent.features.cluster.node_events import EVENTS
 from nodeagent.features.cluster.reports import ClusterReporter
 from nodeagent.features.maintenance.manager import MaintenanceManager
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.next.preflight import Preflight
-from nodeagent.update.ports.events import DrainAdvanced, Event
+from nodeagent.update.ports.events import Event
 
 STEP: Final = 0.05
 

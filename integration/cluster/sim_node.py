@@ -18,9 +18,9 @@ from integration.cluster.api import Object
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import Memory
 from nodeagent.agent.loop import Loop
-from nodeagent.core.coordination.drain import Remaining
 from nodeagent.door import FleetHost
 from nodeagent.features.cluster.backend import Cluster as Side
+from nodeagent.features.cluster.decide.drain import Remaining
 from nodeagent.features.slots.leases import slots_of
 from nodeagent.features.slots.settings import SlotSettings
 from nodeagent.host.clock import SystemClock

@@ -7,8 +7,8 @@ from typing import Any
 
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
-from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.decide.drain import PodWait, Remaining
 from nodeagent.features.cluster.node import NodeConditions
 from nodeagent.host.clock import SystemClock
 

@@ -20,10 +20,10 @@ from nodeagent.agent import compose, daemon
 from nodeagent.cli._client import Client, typed_options
 from nodeagent.errors import AgentError, Unreachable
 from nodeagent.features.cluster import reports
+from nodeagent.features.cluster import view as drain_view
 from nodeagent.features.cluster.node_events import EVENTS
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
-from nodeagent.report.views import drain as drain_view
 from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.schema import MetricsSettings, Settings
 from tests.support.fixtures import PrivateBus, private_bus

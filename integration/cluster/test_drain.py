@@ -17,12 +17,12 @@ import pytest
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of, goodbye, seconds
 from integration.cluster.webhook import denying
-from nodeagent.core.coordination import drain as decisions
-from nodeagent.core.coordination.drain import DrainPolicy, PodWait, Remaining, cause_of, eviction
-from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.errors import Refused
 from nodeagent.features.cluster import drain as module
+from nodeagent.features.cluster.decide import drain as decisions
+from nodeagent.features.cluster.decide.drain import DrainPolicy, PodWait, Remaining, cause_of, eviction
+from nodeagent.features.cluster.decide.drain_order import DrainOrder
 from nodeagent.features.cluster.drain import CORDONED_BY, DRAIN_BEGINS, KubeNode
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient

@@ -17,10 +17,10 @@ import pytest
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import client_of
 from integration.cluster.test_drain import OP, Scene
-from nodeagent.core.coordination import drain as decisions
-from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.errors import Refused
 from nodeagent.features.cluster import drain as module
+from nodeagent.features.cluster.decide import drain as decisions
+from nodeagent.features.cluster.decide.drain import DrainPolicy
 
 FORCE, EMPTY_DIR = "--force", "--delete-emptydir-data"
 BLOCKED: Final = 7.0  # seconds for a drain that cannot end: kubectl tries a pod again after five

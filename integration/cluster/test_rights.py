@@ -19,13 +19,13 @@ from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import Agent, client_at, lease_of
 from integration.cluster.test_machine_config_node import make_machine_config_node
 from nodeagent.core.coordination.annotations import read_request
-from nodeagent.core.coordination.drain import DrainPolicy, PodWait, eviction
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused
 from nodeagent.features.cluster import drain as drain_module
 from nodeagent.features.cluster import node_events as events_module
 from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.decide.drain import DrainPolicy, PodWait, eviction
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
 from nodeagent.features.cluster.drain import DrainRounds, KubeNode
 from nodeagent.features.cluster.gates import MACHINES, KubeGates

@@ -25,10 +25,10 @@ from nodeagent.core.times import seconds_until
 from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.features.cluster import node_events as events
 from nodeagent.features.cluster import reports
+from nodeagent.features.cluster import view as drain_view
 from nodeagent.features.cluster.gates import MACHINES
 from nodeagent.features.maintenance import manager as keeping
 from nodeagent.features.maintenance.decide import MaintenanceRequest
-from nodeagent.report.views import drain as drain_view
 from nodeagent.update.states import Phase
 from tests.world import World
 from tests.world.os_host import NEW, OLD, os_host

@@ -8,17 +8,6 @@ from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
 from nodeagent.core.coordination.annotations import read_request
-from nodeagent.core.coordination.drain import (
-    DrainPolicy,
-    PodWait,
-    cause_of,
-    classify,
-    daemon_set_of,
-    eviction,
-    remaining_pod,
-    remedy,
-)
-from nodeagent.core.coordination.drain_order import DrainOrder, present_step
 from nodeagent.core.coordination.gates import (
     hooks_with,
     hooks_without,
@@ -41,6 +30,17 @@ from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import Claim, judge, read_lease, renewal, take_over
 from nodeagent.features.cluster.decide.annotations import drain_request, source_of
 from nodeagent.features.cluster.decide.conditions import NodeState, conditions, differing
+from nodeagent.features.cluster.decide.drain import (
+    DrainPolicy,
+    PodWait,
+    cause_of,
+    classify,
+    daemon_set_of,
+    eviction,
+    remaining_pod,
+    remedy,
+)
+from nodeagent.features.cluster.decide.drain_order import DrainOrder, present_step
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress, changed_status
 from nodeagent.features.cluster.decide.readiness import unready
 from nodeagent.kube.decode import decoded, status_of

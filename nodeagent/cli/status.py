@@ -22,7 +22,6 @@ from nodeagent.cli._render import (
     WARN,
     Screen,
     ago,
-    ahead,
     bar,
     change_name,
     clock,
@@ -126,8 +125,6 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     if (lease := status["lease"]) and not _repeats(lease, status):
         yield "lease", _lease(lease, now)
     yield from rows_after("lease", status, now)
-    if drain := status["drain"]:
-        yield from _drain(drain, now)
     for deployment in status["deployments"]:
         yield "deployment", _deployment(deployment)
     if changes := status["os_changes"]:
@@ -197,26 +194,6 @@ def _lease(lease: dict[str, Any], now: datetime) -> str:
     if lease["expires"]:
         text += f", expires {clock(lease['expires'], now)}"
     return printable(text)
-
-
-def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
-    if drain.get("requester"):
-        since = f" (since {clock(drain['since'], now)}, {ago(drain['since'], now)})" if drain.get("since") else ""
-        yield "drain for", printable(f"{drain['requester']}: {drain['reason']}{since}")
-    if drain.get("deadline"):
-        yield "deadline", f"{clock(drain['deadline'], now)}{ahead(drain['deadline'], now)}; then {drain['then']}"
-    pods = drain["remaining"]
-    shown: set[str] = set()
-    for pod in pods[:SHOWN]:
-        yield "waits for", printable(f"{pod['namespace']}/{pod['name']}: {pod['why']}")
-        # Many pods wait for the same, so each hint is shown once.
-        if (way := pod.get("hint")) and way not in shown:
-            shown.add(way)
-            yield "what now", paint(printable(way), STRONG)
-    if len(pods) > SHOWN:
-        yield "waits for", f"{len(pods) - SHOWN} more (status --json has all)"
-    if not pods:
-        yield "waits for", "another check: no pods are left"
 
 
 def _deployment(deployment: dict[str, Any]) -> str:

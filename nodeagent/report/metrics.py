@@ -46,7 +46,6 @@ LEASE = Family(
     "nodeagent_lease_held", "Holder of the lease of this node. Absent without a holder.", ("backend", "holder")
 )
 LEASE_START = Family("nodeagent_lease_start_timestamp_seconds", "Time when the holder took the lease.")
-DRAIN_PODS = Family("nodeagent_drain_pods", "Pods that a drain waits for. Absent without a drain.")
 UPDATES = Family("nodeagent_updates_total", "Ended updates, by outcome.", ("outcome",), kind=MetricKind.COUNTER)
 # A histogram, because the quantiles of a fleet follow from the buckets of its hosts, and not from their quantiles.
 DURATION = Family(
@@ -90,7 +89,7 @@ FETCHED = Family("nodeagent_staging_fetched_bytes_total", "Fetched bytes of OS i
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS, SOFT_REBOOTS)
 _BEFORE_PARTS: Final = (
     *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, WAITING, WAITING_START, DEPLOYMENT),
-    *(LEASE, LEASE_START, DRAIN_PODS),
+    *(LEASE, LEASE_START),
 )
 
 
@@ -150,8 +149,6 @@ def _others(status: Status) -> Iterator[Sample]:
         yield LEASE.at(1, status.backend, status.lease.name)
         if (since := parse_time(status.lease.since)) is not None:
             yield LEASE_START.at(since)
-    if status.remaining is not None:
-        yield DRAIN_PODS.at(len(status.remaining))
 
 
 def _history(counters: Counters) -> Iterator[Sample]:

@@ -9,9 +9,12 @@ done.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from nodeagent.report.status import Status
 from nodeagent.update.states import Phase
+
+P = TypeVar("P")
 
 OWN_NAME = "nodeagent"
 
@@ -37,5 +40,9 @@ class NodeMemory:
     now: float = 0.0
     # The phase that was entered last.
     phase: Phase | None = None
-    # Since when each pod, by namespace and name, blocks the drain.
-    blocked: dict[tuple[str, str], float] = field(default_factory=dict)
+    _parts: dict[type[Any], Any] = field(default_factory=dict)
+
+    def part(self, kind: type[P]) -> P:
+        """Return what a feature remembers, which starts as ``kind()``."""
+        part: P = self._parts.setdefault(kind, kind())
+        return part

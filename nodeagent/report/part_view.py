@@ -33,6 +33,10 @@ def _no_disruption(_part: object, _status: Status) -> Disruption | None:
     return None
 
 
+def _always(_part: object, _status: Status) -> bool:
+    return True
+
+
 def _not_stored(_note: Callable[[str], str]) -> Any:
     return None
 
@@ -92,6 +96,8 @@ class PartView(Generic[P]):
     to_json: Callable[[P, Status], Any]
     # Returns the JSON without the part.
     absent: Callable[[], Any] = _null
+    # Whether the part remains in the status after an event that did not set it.
+    lasts: Callable[[P, Status], bool] = _always
     # In ``STATUS=``, which ``systemctl status`` shows. "" for none.
     phrase: Callable[[P, Status], str] = _no_phrase
     # By their names.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.reasons import Reason
@@ -45,12 +44,6 @@ class Status:
     deployments: Sequence[Deployment] = ()
     # None without a staged deployment, or before it was compared with the booted one.
     os_changes: OsChanges | None = None
-    # Remaining pods; None without a drain.
-    remaining: Sequence[Remaining] | None = None
-    # When the drain is given up; RFC 3339.
-    drain_by: str = ""
-    # What follows after the deadline, as text.
-    drain_then: str = ""
     # Whether the node was drained for the current update.
     drained: bool = False
     # The safe parts of the desired config that are applied, and what waits.

@@ -9,37 +9,14 @@ from typing import Any
 import msgspec
 
 from nodeagent.core.boot import kernel_boot, soft_reboots
-from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
 from nodeagent.core.coordination.operations import BY_OPERATOR, is_by_operator
 from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.reasons import documentation
-from nodeagent.report.parts.registry import disruption_of, part_views
+from nodeagent.report.parts.registry import part_views
 from nodeagent.report.status import Status
 from nodeagent.update.history.lasting import Partial
-from nodeagent.update.states import Phase
 
 SCHEMA = "nodeagent/status/v1"
-
-
-def _drain(status: Status) -> Mapping[str, Any] | None:
-    """Return the drain as JSON data: requester, reason, times, and remaining pods, blocked ones first."""
-    if status.remaining is None:
-        return None
-
-    def pod_to_dict(pod: Remaining) -> Mapping[str, Any]:
-        about = {"namespace": pod.namespace, "name": pod.name, "why": pod.why}
-        return {**about, "blocked": is_blocked(pod), "hint": remedy(pod)}
-
-    other = disruption_of(status) if status.phase is not Phase.DRAINING else None
-    pods = sorted(status.remaining, key=lambda pod: not is_blocked(pod))
-    return {
-        "requester": other.requester if other is not None else "nodeagent",
-        "reason": other.reason if other is not None else f"update to {status.goal}",
-        "since": other.since if other is not None else status.since,
-        "deadline": status.drain_by,
-        "then": status.drain_then,
-        "remaining": [pod_to_dict(pod) for pod in pods],
-    }
 
 
 def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
@@ -108,7 +85,6 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         ],
         "os_changes": None if status.os_changes is None else os_changes_to_dict(status.os_changes),
         "lease": lease,
-        "drain": _drain(status),
         **_parts(status),
         "partial": _partial(status.partial),
         "failed_unit": msgspec.to_builtins(status.failed_unit),

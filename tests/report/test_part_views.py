@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from nodeagent import installed
 from nodeagent.door import Door
 from nodeagent.features.fence.decide.view import FenceView
+from nodeagent.report import status_fold
 from nodeagent.report.counters import Counters
 from nodeagent.report.exposition import Family, MetricKind, render
 from nodeagent.report.metrics import families, samples
@@ -20,8 +21,12 @@ from nodeagent.report.parts import registry
 from nodeagent.report.parts.registry import disruption_of, part_views
 from nodeagent.report.properties import properties, properties_of
 from nodeagent.report.status import Status
+from nodeagent.report.status_fold import fold
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
+from nodeagent.report.views.registry import views
+from nodeagent.update.ports.events import PhaseEntered, UpdateContext
+from nodeagent.update.states import Phase
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ VIEW = PartView(
     phrase=lambda sprinkler, _status: f"{sprinkler.litres} litres" if sprinkler.litres else "",
     properties={"Litres": TypedProperty("u", "the litres", lambda status: litres_of(status))},
     disruption=lambda sprinkler, _: Disruption(requester="rain", reason="dry") if sprinkler.litres > 99 else None,
+    lasts=lambda _, status: status.phase is not Phase.REBOOTING,
     stored=lambda note: Sprinkler(int(text)) if (text := note("litres")) else None,
     families=(LITRES,),
     samples=litres,
@@ -79,12 +85,26 @@ def test_a_part_is_found_by_its_class() -> None:
 
 
 @pytest.mark.usefixtures("sprinkler")
+def test_a_part_ends_with_the_first_event_after_which_it_does_not_last() -> None:
+    status = fold(Status().with_part(Sprinkler(3)), PhaseEntered(UpdateContext(Phase.ACTING)))
+    assert status.part(Sprinkler) == Sprinkler(3)
+    assert fold(status, PhaseEntered(UpdateContext(Phase.REBOOTING))).part(Sprinkler) is None
+
+
+def test_a_part_stays_after_the_event_that_set_it(sprinkler: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = replace(views()[PhaseEntered], fold=lambda status, _: status.with_part(Sprinkler(1)))
+    monkeypatch.setattr(status_fold, "view_of", lambda _: view)
+    event = PhaseEntered(UpdateContext(Phase.REBOOTING))
+    assert fold(Status(Phase.REBOOTING), event).part(Sprinkler) == Sprinkler(1)
+
+
+@pytest.mark.usefixtures("sprinkler")
 def test_a_part_has_its_key_in_the_status() -> None:
     assert status_to_dict(Status(), daemon="")["sprinkler"] is None
     there = status_to_dict(Status().with_part(Sprinkler(3)), daemon="")
     assert there["sprinkler"] == {"litres": 3, "phase": "Idle"}
     keys = list(there)
-    assert keys.index("drain") + 1 == keys.index("sprinkler")
+    assert keys.index("lease") + 1 == keys.index("sprinkler")
 
 
 @pytest.mark.usefixtures("sprinkler")

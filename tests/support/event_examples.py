@@ -6,13 +6,14 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges, PackageChange, PackageChangeKind
 from nodeagent.errors import Cause
 from nodeagent.features.bootloader.decide.check import BootloaderCheck, BootloaderState
 from nodeagent.features.bootloader.decide.secure_boot import KernelTrust
 from nodeagent.features.bootloader.events import BootloaderChecked
+from nodeagent.features.cluster.decide.drain import PodWait, Remaining
+from nodeagent.features.cluster.events import DrainAdvanced
 from nodeagent.features.drift.events import DriftChanged
 from nodeagent.features.etcd_members.events import EtcdMemberChanged, MemberProgress
 from nodeagent.features.fence.events import FenceChanged
@@ -90,8 +91,8 @@ EXAMPLES: tuple[Event, ...] = (
     DeploymentsChanged(ORDER),
     events.StagedInspected(CHANGES),
     BootloaderChecked(CHECK),
-    events.DrainAdvanced(PODS),
-    events.DrainAdvanced(()),
+    DrainAdvanced(PODS),
+    DrainAdvanced(()),
     events.LeaseChanged(Holder("jane", "maintenance", "disk swap", "2026-11-21T03:00:00.000Z")),
     events.LeaseChanged(None),
     MaintenanceChanged(None, message="the message"),

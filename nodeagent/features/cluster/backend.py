@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from nodeagent.core.coordination.drain import DrainPolicy, Remaining
-from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.times import add_seconds
 from nodeagent.door import BackendHost
 from nodeagent.features.cluster.controller_drain import ControllerDrain, EitherDrain
+from nodeagent.features.cluster.decide.drain import DrainPolicy, Remaining
+from nodeagent.features.cluster.decide.drain_order import DrainOrder
 from nodeagent.features.cluster.drain import KubeNode
+from nodeagent.features.cluster.events import DrainAdvanced, DrainProgress
 from nodeagent.features.cluster.gates import KubeGates
 from nodeagent.features.cluster.lease import KubeLease, StoredToken, TokenStore
 from nodeagent.features.cluster.node import ControlledNodeConditions, KubeReadiness, NodeConditions
@@ -23,7 +24,7 @@ from nodeagent.report.parts.registry import disruption_of
 from nodeagent.report.status import Status
 from nodeagent.settings.cluster import DrainSettings
 from nodeagent.settings.schema import Settings
-from nodeagent.update.ports.events import DrainAdvanced, Event
+from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.states import Phase
 
@@ -98,7 +99,8 @@ def drain_reporter(
         else:
             by, then = add_seconds(status.since, present.timeout), _THEN[present.on_deadline]
         # Each poll reports, but only a change of the number is a line of the journal.
-        routine = status.remaining is not None and len(status.remaining) == len(remaining)
+        before = status.part(DrainProgress)
+        routine = before is not None and len(before.remaining) == len(remaining)
         emit(DrainAdvanced(remaining, by, then, routine))
 
     return report_remaining

@@ -15,7 +15,9 @@ from typing import Final
 
 from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.annotations import DRAIN, ControllerRequest, read_request
-from nodeagent.core.coordination.drain import (
+from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
+from nodeagent.features.cluster.decide.annotations import drain_request, uncordon_request
+from nodeagent.features.cluster.decide.drain import (
     DrainPolicy,
     EvictionClass,
     PodWait,
@@ -23,8 +25,6 @@ from nodeagent.core.coordination.drain import (
     classify,
     remaining_pod,
 )
-from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
-from nodeagent.features.cluster.decide.annotations import drain_request, uncordon_request
 from nodeagent.features.cluster.drain import pods_of
 from nodeagent.kube.client import KubeClient
 from nodeagent.reasons import Reason

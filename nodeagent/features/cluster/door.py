@@ -8,6 +8,7 @@ from typing import Final
 from nodeagent.door import BackendHost, Base, Door, Feature
 from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.features.cluster.settings import NodeDrainSettings
+from nodeagent.features.cluster.view import STATUS, VIEWS
 from nodeagent.update.ports.coordination import Backend
 
 
@@ -32,6 +33,8 @@ DOOR: Final = Door(
     page="usage/cluster.md",
     settings=(NodeDrainSettings,),
     reasons=ClusterReason,
+    events=VIEWS,
+    status=STATUS,
     backend=_backend,
     open=_open,
 )

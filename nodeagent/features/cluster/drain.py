@@ -2,9 +2,9 @@
 """Cordons this node, evicts its pods, and uncordons it. Implements ``ports.NodeDrainer``.
 
 The cordon carries the operation as an annotation in the same write, so that a cordon of another actor is never undone.
-All pods of a step are evicted at once, after the lead time (``core/coordination/drain_order.py``); by default there is
+All pods of a step are evicted at once, after the lead time (``decide/drain_order.py``); by default there is
 one step and no lead time. A refused eviction is repeated after a pause of its own, and reported with its cause
-(``core/coordination/drain.py``). The node is drained when two lists of its pods some seconds apart are empty: the pods
+(``decide/drain.py``). The node is drained when two lists of its pods some seconds apart are empty: the pods
 are gone, not only accepted for deletion. No pod is deleted by force.
 
 Repeating a drain after a kill is harmless: the cordon is there, and an evicted pod is terminating.
@@ -20,7 +20,10 @@ from functools import partial
 from typing import Final
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.coordination.drain import (
+from nodeagent.core.coordination.kube_objects import KubeObject, Node, Pod
+from nodeagent.core.enumerated import enumerated
+from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
+from nodeagent.features.cluster.decide.drain import (
     DrainPolicy,
     EvictionClass,
     PodWait,
@@ -33,10 +36,7 @@ from nodeagent.core.coordination.drain import (
     protected_pod,
     remaining_pod,
 )
-from nodeagent.core.coordination.drain_order import begins_at, is_note_of, lead_left, lead_note, present_step
-from nodeagent.core.coordination.kube_objects import KubeObject, Node, Pod
-from nodeagent.core.enumerated import enumerated
-from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
+from nodeagent.features.cluster.decide.drain_order import begins_at, is_note_of, lead_left, lead_note, present_step
 from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from nodeagent.core.coordination.drain_order import SELECTOR
+from nodeagent.features.cluster.decide.drain_order import SELECTOR
 from nodeagent.settings.part import Contradiction, Part
 from nodeagent.settings.schema import Settings
 

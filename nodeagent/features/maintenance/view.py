@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nodeagent.core.coordination.kube_time import parse_time
@@ -17,7 +17,6 @@ from nodeagent.report.exposition import Family, Sample
 from nodeagent.report.node_events import NodeEvent, NodeMemory
 from nodeagent.report.part_view import Disruption, PartView, TypedProperty
 from nodeagent.report.status import Status
-from nodeagent.update.states import Phase
 
 MAINTENANCE = Family(
     "nodeagent_maintenance",
@@ -49,10 +48,6 @@ def _fields(event: MaintenanceChanged, _status: Status) -> Mapping[str, Field]:
 
 def _changed(status: Status, event: MaintenanceChanged) -> Status:
     note = event.maintenance
-    drains = note is not None and note.state(status.boot_id) is MaintenanceState.DRAINING
-    # Remaining pods belong to the current drain. They disappear with its end.
-    remaining = status.remaining if drains or status.phase is Phase.DRAINING else None
-    status = replace(status, remaining=remaining)
     if note is None:
         return status.without_part(MaintenanceStatus)
     return status.with_part(MaintenanceStatus(note, event.waits))
@@ -71,17 +66,14 @@ def _node_events(_event: MaintenanceChanged, status: Status, memory: NodeMemory)
         yield NodeEvent("MaintenanceProblem", "Maintain", f"{note.problem} (for {note.words})", warning=True)
     state, was = note.state(status.boot_id), before.state(memory.status.boot_id) if before is not None else None
     if state is not was:
-        yield from _entered(note, state, was, memory)
+        yield from _entered(note, state, was)
 
 
-def _entered(
-    note: Maintenance, state: MaintenanceState, was: MaintenanceState | None, memory: NodeMemory
-) -> Iterator[NodeEvent]:
+def _entered(note: Maintenance, state: MaintenanceState, was: MaintenanceState | None) -> Iterator[NodeEvent]:
     match state:
         case MaintenanceState.PLANNED:
             yield NodeEvent("MaintenancePlanned", "Maintain", note.words)
         case MaintenanceState.DRAINING:
-            memory.blocked.clear()
             yield from _started(note, was)
             yield NodeEvent("DrainRequested", "Drain", note.words)
         case MaintenanceState.POWERING_OFF:

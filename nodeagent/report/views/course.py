@@ -38,8 +38,6 @@ def _phase_events(event: PhaseEntered, status: Status, memory: NodeMemory) -> It
     if memory.phase is before:
         return
     if memory.phase is Phase.DRAINING:
-        # A pod that was blocked in an earlier drain has its time again.
-        memory.blocked.clear()
         yield NodeEvent("DrainRequested", "Drain", f"{OWN_NAME}: update to {status.goal}")
     elif before is Phase.DRAINING and status.drained:
         yield NodeEvent("Drained", "Drain", f"for the update to {status.goal}")

@@ -47,8 +47,6 @@ def entered(status: Status, event: UpdateEvent, reason: str, message: str, *, na
         update_id=about.update_id,
         target=target(status, about),
         step=status.step if same and about.phase in (Phase.WRITING, Phase.ACTING) else None,
-        # The pods of an earlier drain say nothing about this one.
-        remaining=status.remaining if same and about.phase is Phase.DRAINING else None,
         failed_unit=about.failed_unit if reason else None,
         drained=_drained(status, about.phase),
     )

@@ -12,7 +12,6 @@ from nodeagent.report.views import (
     course,
     daemon,
     deployments,
-    drain,
     ends,
     safe_parts,
     steps,
@@ -20,9 +19,7 @@ from nodeagent.report.views import (
 from nodeagent.update.ports.events import Event
 
 _BASE: Final[Mapping[type[Event], EventView[Any]]] = {
-    view.event: view
-    for module in (*(daemon, course, ends, steps, safe_parts, deployments, drain),)
-    for view in module.VIEWS
+    view.event: view for module in (*(daemon, course, ends, steps, safe_parts, deployments),) for view in module.VIEWS
 }
 
 

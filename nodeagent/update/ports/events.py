@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.update.history.lasting import Partial
@@ -215,16 +214,6 @@ class StagedInspected(Event):
     """What the staged deployment changes."""
 
     changes: OsChanges
-
-
-@dataclass(frozen=True, slots=True)
-class DrainAdvanced(Event):
-    """``remaining`` are the pods that are left. ``deadline`` is RFC 3339, ``then`` describes what follows it."""
-
-    remaining: Sequence[Remaining]
-    deadline: str = ""
-    then: str = ""
-    routine: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ import pytest
 from nodeagent import log
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.errors import Refused
+from nodeagent.features.cluster.decide.drain import PodWait, Remaining
+from nodeagent.features.cluster.events import DrainAdvanced
 from nodeagent.report.counters import Counters
 from nodeagent.report.exposition import render
 from nodeagent.report.metrics import samples
@@ -21,7 +22,7 @@ from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
 from nodeagent.update.ports.coordination import Holder
-from nodeagent.update.ports.events import DrainAdvanced, Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
+from nodeagent.update.ports.events import Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
 from nodeagent.update.states import Phase
 
 BAD = "\x1b]0;owned\x07\x1b[31mroot: all is well\nNov 23 host sshd[1]: Accepted\u202e" + "x" * 5000

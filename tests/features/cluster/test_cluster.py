@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodeagent.core.coordination.drain import DrainPolicy
-from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.features.cluster.backend import Cluster
+from nodeagent.features.cluster.decide.drain import DrainPolicy
+from nodeagent.features.cluster.decide.drain_order import DrainOrder
 from nodeagent.features.cluster.settings import NodeDrainSettings
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.coordination.drain import DrainPolicy, is_blocked
-from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.errors import Refused
+from nodeagent.features.cluster.decide.drain import DrainPolicy, is_blocked
+from nodeagent.features.cluster.decide.drain_order import DrainOrder
 from nodeagent.features.cluster.drain import DRAIN_BEGINS, TOGETHER, KubeNode
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess

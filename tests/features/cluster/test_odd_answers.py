@@ -11,12 +11,12 @@ from typing import Any, Final
 import pytest
 
 from integration.fuzz.api import WHOLE
-from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import AgentError
 from nodeagent.features.cluster import drain as kube_drain
 from nodeagent.features.cluster.controller_drain import ControllerDrain
 from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.decide.drain import DrainPolicy
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
 from nodeagent.features.cluster.drain import DrainRounds, KubeNode
 from nodeagent.features.cluster.gates import KubeGates

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from nodeagent.features.cluster.decide.conditions import NodeState
+from nodeagent.features.cluster.decide.drain import PodWait, Remaining
+from nodeagent.features.cluster.events import DrainAdvanced
 from nodeagent.features.cluster.reports import QUEUE, TEXT_EVERY, ClusterReporter
 from nodeagent.reasons import Reason
 from nodeagent.report.node_events import NodeEvent
 from nodeagent.report.status import Status
-from nodeagent.update.ports.events import DrainAdvanced, PhaseEntered, UpdateContext, UpdateWaiting
+from nodeagent.update.ports.events import PhaseEntered, UpdateContext, UpdateWaiting
 from nodeagent.update.states import Phase
 
 pytestmark = pytest.mark.looptime

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodeagent.core.coordination.drain import PodWait, Remaining
+from nodeagent.features.cluster.decide.drain import PodWait, Remaining
+from nodeagent.features.cluster.events import DrainAdvanced, DrainProgress, remaining_of
 from nodeagent.features.maintenance.decide import Maintenance
 from nodeagent.features.maintenance.events import MaintenanceChanged
 from nodeagent.features.maintenance.view import MaintenanceStatus
@@ -21,7 +22,7 @@ from nodeagent.report.status_fold import fold
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
 from nodeagent.report.views.registry import view_of
-from nodeagent.update.ports.events import DrainAdvanced, Event
+from nodeagent.update.ports.events import Event
 from nodeagent.update.states import Phase
 
 FINALIZER = Remaining("shop", "db-0", PodWait.FINALIZERS, "example.com/backup")
@@ -58,14 +59,14 @@ def test_a_maintenance() -> None:
     events.of(DrainAdvanced((FINALIZER,)), now=0)
     blocked = events.of(DrainAdvanced((FINALIZER,)), now=99)
     assert [event.note for event in blocked] == ["shop/db-0: " + FINALIZER.why]
-    assert events.status.remaining == (FINALIZER,)
+    assert remaining_of(events.status) == (FINALIZER,)
     assert events.maintenance(began) == []
     drained = replace(began, drained="t", power_off=True)
     assert events.maintenance(drained) == ["Drained", "PoweringOff"]
     state = disruption_of(events.status)
     assert state is not None
     assert state.drained
-    assert events.status.remaining is None
+    assert events.status.part(DrainProgress) is None
     off = replace(drained, off_boot="b0")
     assert events.maintenance(off) == []
     ended = replace(off, ended="stopped by jane")
@@ -103,9 +104,8 @@ def test_a_drain_names_who_requested_it() -> None:
     """A maintenance that waits while an update drains the node has not requested that drain."""
     pods = [Remaining("db", "a", PodWait.REQUESTED), Remaining("db", "b", PodWait.BUDGET)]
     note = Maintenance("3f2b", "jane", "disks", "01:00", began="02:00")
-    idle = Status(since="03:00", desired="b", remaining=pods, drain_by="04:00", drain_then="Reboot").with_part(
-        MaintenanceStatus(note)
-    )
+    idle = Status(since="03:00", desired="b").with_part(DrainProgress(pods, "04:00", "Reboot"))
+    idle = idle.with_part(MaintenanceStatus(note))
 
     def shown(status: Status) -> tuple[str, ...]:
         drain = status_to_dict(status, daemon="running")["drain"]

@@ -24,7 +24,8 @@ from nodeagent.core.coordination.annotations import (
     DaemonState,
     clean,
 )
-from nodeagent.core.coordination.drain import is_blocked
+from nodeagent.features.cluster.decide.drain import is_blocked
+from nodeagent.features.cluster.events import remaining_of
 from nodeagent.kinds import Kind
 from nodeagent.reasons import reason_of
 from nodeagent.report.status import Status
@@ -67,7 +68,7 @@ def annotations_for(status: Status) -> NodeAnnotations | None:
     cause = clean(f"{status.reason}: {status.message}" if status.message else status.reason) if status.reason else ""
     if status.phase is Phase.DRAINING and not cause:
         # Names only: the reasons are in the conditions of the Node and change often.
-        blocked = [f"{pod.namespace}/{pod.name}" for pod in status.remaining or () if is_blocked(pod)]
+        blocked = [f"{pod.namespace}/{pod.name}" for pod in remaining_of(status) if is_blocked(pod)]
         cause = clean(f"DrainBlocked: waits for {', '.join(blocked)}") if blocked else ""
     if status.phase is Phase.DEGRADED:
         # A valid config that no running host can apply.

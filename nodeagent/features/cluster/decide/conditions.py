@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.kube_objects import Condition
+from nodeagent.features.cluster.decide.drain import Remaining
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
+from nodeagent.features.cluster.events import remaining_of
 from nodeagent.report.node_events import OWN_NAME
 from nodeagent.report.parts.registry import disruption_of, node_conditions
 from nodeagent.report.status import Status
@@ -128,7 +129,7 @@ def _disruption(status: Status) -> NodeState:
             planned=operator.planned,
             draining=operator.draining,
             drained=operator.drained,
-            remaining=tuple(status.remaining or ()) if operator.draining else (),
+            remaining=remaining_of(status) if operator.draining else (),
         )
     draining = status.phase is Phase.DRAINING
     planned = status.phase in (Phase.STAGING, Phase.LEASING)
@@ -140,5 +141,5 @@ def _disruption(status: Status) -> NodeState:
         planned=planned,
         draining=draining,
         drained=status.drained,
-        remaining=tuple(status.remaining or ()) if draining else (),
+        remaining=remaining_of(status) if draining else (),
     )

@@ -28,7 +28,6 @@ from nodeagent.core.coordination.annotations import (
     clean,
     read_request,
 )
-from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.features.cluster.decide.annotations import (
     NodeAnnotations,
     annotations_for,
@@ -38,6 +37,8 @@ from nodeagent.features.cluster.decide.annotations import (
     source_of,
     uncordon_request,
 )
+from nodeagent.features.cluster.decide.drain import PodWait, Remaining
+from nodeagent.features.cluster.events import DrainProgress
 from nodeagent.kinds import Kind
 from nodeagent.reasons import known_reasons
 from nodeagent.report.status import Status
@@ -97,16 +98,15 @@ def test_the_topology_is_a_sign_of_a_controller(topology: str, single: bool) -> 
             False,
         ),
         (
-            Status(
-                Phase.DRAINING,
-                remaining=[Remaining("db", "a", PodWait.REQUESTED), Remaining("db", "b", PodWait.BUDGET)],
+            Status(Phase.DRAINING).with_part(
+                DrainProgress([Remaining("db", "a", PodWait.REQUESTED), Remaining("db", "b", PodWait.BUDGET)])
             ),
             DaemonState.WORKING,
             "DrainBlocked: waits for db/b",
             False,
         ),
         (
-            Status(Phase.DRAINING, remaining=[Remaining("db", "a", PodWait.REQUESTED)]),
+            Status(Phase.DRAINING).with_part(DrainProgress([Remaining("db", "a", PodWait.REQUESTED)])),
             DaemonState.WORKING,
             "",
             False,

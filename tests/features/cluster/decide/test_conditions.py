@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from nodeagent import installed
-from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.door import Door
 from nodeagent.features.cluster.decide.conditions import (
     LONGEST,
@@ -20,6 +19,7 @@ from nodeagent.features.cluster.decide.conditions import (
     node_state,
     shape,
 )
+from nodeagent.features.cluster.decide.drain import PodWait, Remaining
 from nodeagent.report.part_view import NodeCondition, PartView
 from nodeagent.report.status import Status
 

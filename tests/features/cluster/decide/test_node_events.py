@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from nodeagent.core.boot import RebootKind
-from nodeagent.core.coordination.drain import PodWait, Remaining
 from nodeagent.features.cluster.decide import conditions
 from nodeagent.features.cluster.decide.conditions import LONGEST, NodeState, node_state
+from nodeagent.features.cluster.decide.drain import PodWait, Remaining
 from nodeagent.features.cluster.decide.node_event_source import NodeEventSource
+from nodeagent.features.cluster.events import DrainAdvanced, DrainProgress
+from nodeagent.features.cluster.view import BLOCKED_FOR
 from nodeagent.report.node_events import NodeEvent
 from nodeagent.report.part_view import Disruption
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
-from nodeagent.report.views.drain import BLOCKED_FOR
 from nodeagent.update.ports.events import (
     ConfigRefused,
-    DrainAdvanced,
     Event,
     FallbackChosen,
     HostDegraded,
@@ -181,7 +181,7 @@ def test_a_state_from_before_the_start_is_not_reported_again() -> None:
 
 def test_an_operator_comes_before_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
     drains = Disruption(requester="jane", reason="disks", until="2026-11-21T05:00:00.000Z", draining=True)
-    status = Status(Phase.LEASING, desired="worker-2", remaining=(FINALIZER,))
+    status = Status(Phase.LEASING, desired="worker-2").with_part(DrainProgress((FINALIZER,)))
     about = "disks (until 2026-11-21T05:00:00.000Z)"
     monkeypatch.setattr(conditions, "disruption_of", lambda _: drains)
     assert node_state(status) == NodeState("jane", about, maintenance=True, draining=True, remaining=(FINALIZER,))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.coordination.drain import (
+from nodeagent.features.cluster.decide.drain import (
     DrainPolicy,
     EvictionClass,
     PodWait,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, Final
 
-from nodeagent.core.coordination.drain_order import DrainOrder
 from nodeagent.core.coordination.kube_objects import ApiStatus, ObjectMeta, OwnerReference, Pod
+from nodeagent.features.cluster.decide.drain_order import DrainOrder
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")

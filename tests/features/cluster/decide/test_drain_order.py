@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.coordination.drain_order import (
+from nodeagent.features.cluster.decide.drain_order import (
     SELECTOR,
     SLACK,
     DrainOrder,
