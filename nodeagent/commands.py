@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line lists before its module is imported: commands and options, rows of the status, and lines of a
-plan."""
+"""What the command line lists before its module is imported: commands and options, rows of the status and of
+the history, and lines of a plan."""
 
 from __future__ import annotations
 
@@ -70,3 +70,15 @@ class PlanLines(NamedTuple):
     key: str
     module: str
     after: str
+
+
+class HistoryRows(NamedTuple):
+    """What a feature adds to ``nodeagent history``. ``part`` is the value of ``key`` in the JSON of an update.
+
+    ``module`` has ``cell(part)`` for the column ``header`` of the list, which is left out where no update has the part,
+    ``facts(part)``, which returns labels and texts, and ``course(trail)``, which returns lines below the course.
+    """
+
+    key: str
+    module: str
+    header: str

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from nodeagent.cli import logs
 from nodeagent.cli._client import ask
+from nodeagent.cli._features import columns, course_lines, facts
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._plan_view import POLICY, detail_text
 from nodeagent.cli._render import (
@@ -118,11 +119,9 @@ def _show(updates: list[dict[str, Any]], totals: dict[str, int]) -> None:
     now = local_now()
     headers = ["ID", "STARTED", "TOOK", "TO", "OUTCOME", "PLANNED", "REBOOTS"]
     rows = [_row(update, now) for update in updates]
-    # Most hosts have no etcd.
-    if any(update.get("etcd_disk") for update in updates):
-        headers.append("ETCD FSYNC P99")
-        for row, update in zip(rows, updates, strict=True):
-            row.append(_fsyncs(update.get("etcd_disk") or {}))
+    for header, cells in columns(updates):
+        headers.append(header)
+        rows = [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
     table(headers, rows, right=(6,), below=[_why(update, now) for update in updates])
     avoided = paint(f"{counted(totals['reboots_avoided'], 'reboot')} avoided", GOOD)
     print(f"\n{counted(totals['updates'], 'update')}, {counted(totals['reboots'], 'reboot')}, {avoided}")
@@ -150,15 +149,6 @@ def _row(update: dict[str, Any], now: datetime) -> list[str]:
 def _why(update: dict[str, Any], now: datetime) -> list[str]:
     cause = ": ".join(part for part in (update["reason"], update["message"]) if part)
     return [local_times(printable(cause), now)] if cause else []
-
-
-def _fsyncs(etcd_disk: dict[str, Any]) -> str:
-    """Return the p99 of etcd's WAL fsync before, during and after the staging; "?" for too few samples."""
-    spans = etcd_disk.get("wal_fsync") or {}
-    if not spans:
-        return ""
-    values = (spans.get(span, {}).get("p99_ms") for span in ("before", "during", "after"))
-    return " / ".join("?" if value is None else f"{value:g}" for value in values) + " ms"
 
 
 def update_lines(update: dict[str, Any], now: datetime) -> list[str]:
@@ -199,9 +189,7 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         yield "change", f"{more} more (--json has them)"
     if update["plan"].get("os"):
         yield "OS", printable(update["plan"]["os"])
-    for name, spans in (update.get("etcd_disk") or {}).items():
-        texts = (_etcd(span, latencies) for span, latencies in spans.items())
-        yield "etcd", f"{name.replace('_', ' ')}: {'; '.join(texts)}"
+    yield from facts(update)
 
 
 def _reboots(update: dict[str, Any]) -> str:
@@ -219,11 +207,6 @@ def _reboots(update: dict[str, Any]) -> str:
 def _actions(plan: dict[str, Any]) -> str:
     actions = [action for action in plan.get("actions", ()) if action != ActionType.NONE]
     return f": {', '.join(map(printable, actions))}" if actions else ""
-
-
-def _etcd(span: str, latencies: dict[str, Any]) -> str:
-    p99 = "too few for a p99" if latencies["p99_ms"] is None else f"p99 {latencies['p99_ms']:g} ms"
-    return f"{span} {p99} ({counted(latencies['samples'], 'sample')}, {latencies['slow']} slow)"
 
 
 def _course(trail: Trail, now: datetime) -> Iterator[str]:
@@ -252,9 +235,7 @@ def _course(trail: Trail, now: datetime) -> Iterator[str]:
     for trail_boot in trail.boots:
         for _, seconds in trail_boot.clock_steps:
             yield f"the wall clock was set by {seconds:+g} s; the lengths are those of the boot's own clock"
-    if fence := trail.fence:
-        slow = counted(fence.exceedances, "slow fsync")
-        yield f"I/O fence: writes limited for {duration(fence.throttled)} of {duration(fence.seconds)}, {slow} of etcd"
+    yield from course_lines(trail)
     if trail.omitted:
         yield f"{trail.omitted} items in the middle are left out"
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The features: one folder each, with all that is about it. A feature leaves with its folder and its line in ``NAMES``.
 
-The package of a feature has its ``COMMANDS``, its ``OPTIONS``, its ``ROWS`` of the status and its ``PLAN_LINES``, if
-any, for the command line, and its ``TREES`` of an admin. Its door has the rest, and is imported when something asks for
-it.
+The package of a feature has what is needed without its door, if any: its ``COMMANDS``, ``OPTIONS``, ``ROWS`` of the
+status, ``HISTORY`` and ``PLAN_LINES`` for the command line, and its ``TREES`` of an admin. Its door has the rest, and
+is imported when something asks for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from nodeagent.commands import Command, Option, PlanLines, StatusRows
+from nodeagent.commands import Command, HistoryRows, Option, PlanLines, StatusRows
 from nodeagent.installed import AdminTree
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ def status_rows() -> Sequence[StatusRows]:
 def plan_lines() -> Sequence[PlanLines]:
     """Return the lines that the features add to a plan."""
     return [lines for package in _packages() for lines in getattr(package, "PLAN_LINES", ())]
+
+
+def history_rows() -> Sequence[HistoryRows]:
+    """Return what the features add to the history."""
+    return [rows for package in _packages() for rows in getattr(package, "HISTORY", ())]
 
 
 def trees() -> Sequence[AdminTree]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.update.history.trail import Boot, FenceTrail, Trail, boots_during
+from nodeagent.update.history.trail import Boot, PaceTrail, Trail, boots_during
 from nodeagent.update.history.trail_fold import MAX_BOOTS, Moment, closed
 from nodeagent.update.ports.store import HistoryEntry
 from nodeagent.update.record import reboot_requested
@@ -105,7 +105,7 @@ async def test_the_fence_stays_with_its_boot() -> None:
     gone = MAX_BOOTS // 2
 
     def boot_of(fence: int) -> int | None:
-        trail = replace(full, fence=FenceTrail(fence, 1.0))
+        trail = replace(full, fence=PaceTrail(fence, 1.0))
         moved = closed(trail, Moment("2026-01-01T00:00:00.000Z", "one more", 1.0)).fence
         return None if moved is None else moved.boot
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.commands import StatusRows
+from nodeagent.commands import HistoryRows, StatusRows
 
 ROWS: Final = (StatusRows("fence", f"{__name__}.cli", after=""),)
+HISTORY: Final = (HistoryRows("etcd_disk", f"{__name__}.cli", header="ETCD FSYNC P99"),)

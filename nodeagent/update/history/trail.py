@@ -62,7 +62,7 @@ class Span:
     phase: str = ""
 
 
-# Seconds since the beginning of the fence, bytes/s and p99 in milliseconds; None: no cap, or not known.
+# Seconds since the beginning, bytes/s and p99 in milliseconds; None: no cap, or not known.
 Sample = tuple[float, int | None, float | None]
 
 
@@ -83,8 +83,8 @@ class StagingPace:
 
 
 @dataclass(frozen=True, slots=True)
-class FenceTrail:
-    """The course of the fence. ``every`` is the distance of two samples in seconds."""
+class PaceTrail:
+    """The course of the pace of a staging. ``every`` is the distance of two samples in seconds."""
 
     boot: int
     mono: float
@@ -104,7 +104,8 @@ class Trail:
     waits: tuple[Span, ...] = ()
     # Files, units and passwords that were written.
     writes: int = 0
-    fence: FenceTrail | None = None
+    # Of the last staging that had a pace.
+    fence: PaceTrail | None = None
     # Items that were left out because there were too many.
     omitted: int = 0
     # Of these, the boots.

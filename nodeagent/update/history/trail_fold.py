@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from nodeagent.update.history.trail import Boot, FenceTrail, Result, Sample, Span, StagingPace, Trail
+from nodeagent.update.history.trail import Boot, PaceTrail, Result, Sample, Span, StagingPace, Trail
 from nodeagent.update.ports import events
 from nodeagent.update.ports.events import UpdateEvent
 from nodeagent.update.states import Phase
 
 # Items of each list. An update has about ten phases and a dozen steps; a host that keeps losing its power has more.
 MAX_PHASES, MAX_STEPS, MAX_WAITS, MAX_BOOTS, MAX_CLOCK_STEPS = 60, 100, 40, 20, 8
-# Points of the fence's course. Of the points that are merged, the largest latency and the least cap remain.
+# Points of the course of a pace. Of the points that are merged, the largest latency and the least cap remain.
 MAX_SAMPLES: Final = 120
 # Characters of one text.
 MAX_TEXT: Final = 200
@@ -176,12 +176,12 @@ def _tasks_done(trail: Trail) -> Trail:
     return replace(trail, steps=(*trail.steps[:-1], _ended(trail, trail.steps[-1], Result.DONE)))
 
 
-def _sampled(fence: FenceTrail | None, pace: StagingPace, boot: int, now: Moment) -> FenceTrail | None:
+def _sampled(fence: PaceTrail | None, pace: StagingPace, boot: int, now: Moment) -> PaceTrail | None:
     if not pace.active and fence is None:
         return None
     if fence is None or fence.boot != boot:
         # A staging that is repeated after a boot has a course of its own.
-        fence = FenceTrail(boot, _round(now.mono))
+        fence = PaceTrail(boot, _round(now.mono))
     seconds = _round(now.mono - fence.mono)
     p99 = None if pace.p99 is None else round(pace.p99 * 1000, 1)
     sample: Sample = (seconds, pace.limit if pace.active else None, p99)

@@ -34,19 +34,6 @@ def test_history(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     assert as_json["totals"] == {"updates": 2, "reboots": 2, "reboots_avoided": 1}
 
 
-def test_history_shows_etcds_fsyncs_around_a_staging(cli: Cli, daemon: FakeDaemon) -> None:
-    spans = {
-        "before": {"samples": 90000, "slow": 0, "p99_ms": 3.1},
-        "during": {"samples": 4000, "slow": 2, "p99_ms": 15.9},
-        "after": {"samples": 200, "slow": 0, "p99_ms": None},
-    }
-    daemon.history = [entry("u3", "worker-3", etcd_disk={"wal_fsync": spans}), entry("u2", "worker-2", etcd_disk={})]
-    header, first, second, *_ = cli("history").out.splitlines()
-    at = header.index("ETCD FSYNC P99")
-    assert first[at:] == "3.1 / 15.9 / ? ms"
-    assert second[at:].strip() == ""
-
-
 def test_no_history(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     golden("commands", "history, empty", cli("history").out)
 

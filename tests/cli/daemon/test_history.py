@@ -15,7 +15,7 @@ import pytest
 from nodeagent.cli.history import update_lines
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
-from nodeagent.update.history.trail import Boot, FenceTrail, Span, Trail, trail_to_dict
+from nodeagent.update.history.trail import Boot, Span, Trail, trail_to_dict
 from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry
 from tests.support.golden import Golden
@@ -49,7 +49,6 @@ TRAIL = Trail(
         Span("", at(1), 0, 101.0, 9.0, reason="LeaseHeld", message=f"jane since {at(0)}: disk swap", phase="Leasing"),
     ),
     writes=3,
-    fence=FenceTrail(0, 100.0, 10.0, 4.0, 2),
 )
 PLAN = {
     "changes": [
@@ -75,12 +74,10 @@ PLAN = {
 
 def update(update_id: str = "6d891485" + 24 * "0", **more: Any) -> dict[str, Any]:
     found = entry(update_id, outcome="done-after-fallback", reboots=1, disruption="restart", reason="ActionFailed")
-    spans = {span: {"samples": 10, "slow": 1, "p99_ms": p99} for span, p99 in (("before", 3.1), ("during", None))}
     extra = {
         "message": "restart a.service: exit-code",
         "fallback": True,
         "failed_unit": "a.service",
-        "etcd_disk": {"wal_fsync": spans},
     }
     found |= {**extra, "plan": PLAN, "trail": trail_to_dict(TRAIL), **more}
     answer: dict[str, Any] = json.loads(json.dumps({"schema": "nodeagent/update/v1", **found}))
@@ -159,7 +156,7 @@ def test_the_policy_that_avoids_the_last_reboot(cli: Cli, daemon: FakeDaemon, mo
 
 def test_an_update_without_a_trail(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     """The store has dropped the details of this entry."""
-    daemon.answers["Update"] = json.dumps({**update(), "plan": {}, "trail": {}, "etcd_disk": {}})
+    daemon.answers["Update"] = json.dumps({**update(), "plan": {}, "trail": {}})
     golden("history", "an update without a trail", cli("history", "show").out)
 
 
