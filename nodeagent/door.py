@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nodeagent.host.static_pods.replacement import KubeletStaticPods
     from nodeagent.kube.client import KubeClient
     from nodeagent.update.next.desired import DesiredSource
-from nodeagent.update.next.preflight import Desired
+    from nodeagent.update.next.preflight import Desired
 
 
 @dataclass(frozen=True, slots=True)
