@@ -93,6 +93,9 @@ def _caught(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             found += node.args if name == "suppress" else node.args[1:] if name == "isinstance" else []
+        # A union of classes, for isinstance().
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+            found.append(node.value)
         yield from (one.id for each in found for one in ast.walk(each) if isinstance(one, ast.Name))
 
 

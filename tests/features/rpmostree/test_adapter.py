@@ -479,9 +479,14 @@ async def test_waits_for_another_transaction_and_says_whose(os: RpmOstree, daemo
     theirs.title = "upgrade"
     daemon.transactions.append(theirs)
     daemon._current = theirs
-    asyncio.get_running_loop().call_later(0.3, theirs.over.set)
     progress = ProgressList()
-    assert (await stage(os, on_progress=progress.append)).staged
+
+    def end_it(step: StageProgress) -> None:
+        """End the other transaction when the wait for it is reported."""
+        progress.append(step)
+        asyncio.get_running_loop().call_soon(theirs.over.set)
+
+    assert (await stage(os, on_progress=end_it)).staged
     assert "'upgrade' of client(id:cli" in progress[0].task
     assert "Cancel" not in theirs.calls
     assert "Start" not in theirs.calls
