@@ -76,8 +76,8 @@ def is_block(error: AgentError) -> bool:
     """Return whether an update that ``error`` stops before its first write is blocked, rather than invalid, or waiting
     for an answer."""
     cause = error.__cause__ if isinstance(error.__cause__, AgentError) else error
-    kinds = Delayed | OutOfTurn | InvalidInput | Unreconcilable | ServiceUnavailable | Retryable | Unreachable
-    return not isinstance(cause, kinds) and error.reason not in _NO_BLOCK
+    waits = isinstance(cause, Delayed | OutOfTurn | ServiceUnavailable | Retryable | Unreachable)
+    return not waits and not isinstance(cause, InvalidInput | Unreconcilable) and error.reason not in _NO_BLOCK
 
 
 def composed(current: Desired, desired: Desired, waiting: frozenset[str]) -> Desired:
