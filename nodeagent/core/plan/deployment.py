@@ -47,8 +47,8 @@ class Deployment:
     booted: bool = False
     staged: bool = False
     pinned: bool = False
-    # rpm-ostree reports a lock only where it is a file, as older versions of libostree made it, so its silence does
-    # not mean that a deployment is unlocked.
+    # A program that reports no lock may know only those of older versions of libostree, so its silence does not mean
+    # that a deployment is unlocked.
     locked: bool | None = None
 
 

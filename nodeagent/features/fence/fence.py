@@ -4,7 +4,7 @@
     async with Bus() as bus:
         protected = await find_etcd()                   # or Protected(directory=Path("/var/lib/etcd"))
         restore_log = RestoreLog(Path("/run/x"))
-        async with fenced("rpm-ostreed.service", protected, bus=bus, restore_log=restore_log) as fence:
+        async with fenced("x.service", protected, bus=bus, restore_log=restore_log) as fence:
             ...                                         # stage; fence.view is the current state
 
 ``fenced`` finds the disk of ``paths`` (the first one that is on a disk), restores what a killed run left in

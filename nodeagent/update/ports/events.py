@@ -123,7 +123,7 @@ class StepFailed(StepEvent):
 
 @dataclass(frozen=True, slots=True)
 class StagingAdvanced(StepEvent):
-    # rpm-ostree reports bytes of a pull from an ostree remote only. Of a registry it reports layers.
+    # None if they are not known: rpm-ostree knows those of an ostree remote, and of a registry only layers.
     fetched_bytes: int | None
     routine: bool = False
 

@@ -182,7 +182,7 @@ async def back_to_old(run: Run, os: HostDeployments) -> Transition | None:
             await os.end_new_os()
             return None
         case BootedSide.NEW if not record.leg.rolled_back:
-            # rpm-ostree cannot roll back while a deployment is staged.
+            # The boot order cannot be changed while a deployment is staged.
             if gone := await discard_own(os, record, in_the_way=True):
                 run.narrate(Warned, f"discarded {gone}, which was staged for {record.to_name}")
             old = await os.rollback()

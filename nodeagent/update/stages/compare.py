@@ -145,8 +145,8 @@ async def with_os(
 ) -> MachineConfig:
     """Return ``base`` with the booted OS, whichever update brought it.
 
-    Without ``needed`` the update changes nothing of the OS, and an rpm-ostreed that does not answer is ignored: the
-    update may be about to repair it.
+    Without ``needed`` the update changes nothing of the OS, and deployments that cannot be read are ignored: the
+    update may be about to repair what serves them.
     """
     if not any(map(asks_of_os, candidates)) or (deployment := await _booted(ports, needed=needed)) is None:
         return base

@@ -38,10 +38,10 @@ from nodeagent.update.record import Record
 if TYPE_CHECKING:
     from nodeagent.update.stages.guard import Guard
 
-# Seconds between two calls of rpm-ostreed, which may still be starting after a boot.
+# Seconds between two calls of what serves the deployments, which may still be starting after a boot.
 ASK_AGAIN = 5.0
 
-# Seconds for rpm-ostreed to start after a boot. Afterwards the executor waits for it, and reports that.
+# Seconds for it to start after a boot. Afterwards the executor waits for it, and reports that.
 STARTING = 30.0
 
 # Seconds for a comparison of two deployments, which only informs.
@@ -99,7 +99,7 @@ class HostDeployments:
         return self._booted
 
     async def booted_within(self, clock: Clock, seconds: float) -> Deployment:
-        """Return the booted deployment right after a boot, when rpm-ostreed may not answer yet."""
+        """Return the booted deployment right after a boot, when nothing may answer yet."""
         # Beyond STARTING the caller fails, so that the status names the service for which the update waits.
         give_up = clock.monotonic() + min(seconds, STARTING)
         while True:

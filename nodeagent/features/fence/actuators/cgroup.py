@@ -143,7 +143,7 @@ class UnitIo:
             await self._call("SetUnitProperties", "sba(sv)", (self._unit, True, values))
 
     async def _get(self, name: str) -> Any:
-        # rpm-ostreed may not run yet. LoadUnit also returns a unit that is not active.
+        # The unit may not run yet. LoadUnit also returns a unit that is not active.
         (path,) = await self._call("LoadUnit", "s", (self._unit,))
         kind = self._unit.rpartition(".")[2].capitalize()
         return await self._bus.get(NAME, path, f"{NAME}.{kind}", name)
