@@ -277,7 +277,7 @@ class MemberNode:
         async with Store(self.directory / "state/state.db") as store:
             clock = SystemClock()
             manager = MemberManager(
-                Coordination(LocalLease(store, clock), clock),
+                Coordination(LocalLease(store, clock)),
                 clock,
                 store,
                 report,

@@ -152,7 +152,6 @@ class SimNode(Host):
         slots = slots_of(host, side.client, self._settings.of(SlotSettings))
         return Coordination(
             side.lease,
-            self.clock,
             slot=slots.disrupt,
             staging_slot=slots.stage,
             gates=side.gates,

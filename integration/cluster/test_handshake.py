@@ -38,7 +38,7 @@ from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.states import Phase
-from tests.world import FakeClock, FakeLease, FakeReporter, FakeUnit, World
+from tests.world import FakeLease, FakeReporter, FakeUnit, World
 from tests.world.run import LIMITS, POLICY, Host
 
 OURS: Final = handshake.CONFIGS[1]
@@ -97,7 +97,7 @@ class Driven(Host):
         ports = self.ports()
         drain = ControllerDrain(self._client, self._node, check_lease=ports.coordination.lease.check)
         # The release uncordons through the coordination.
-        coordination = Coordination(FakeLease(self.world), FakeClock(self.world), node=drain)
+        coordination = Coordination(FakeLease(self.world), node=drain)
         return self.build_with(replace(ports, node=drain, coordination=coordination, reporter=self.report))
 
     @asynccontextmanager

@@ -102,7 +102,7 @@ class Adapters:
         self.wake: Callable[[], None] = _nothing
         self.load: Callable[[str], Awaitable[Desired]]
         self.policy_between: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
-        alone = Coordination(LocalLease(store, clock), clock)
+        alone = Coordination(LocalLease(store, clock))
         coordination, self.backend = (
             (alone, None) if only_plan else coordinate(settings, store, clock, self.api, report)
         )
@@ -284,7 +284,6 @@ def coordinate(
     coordination = Coordination(
         # The lease in the store counts on this host only. Across hosts, without a back end, slots are the only limit.
         backend.lease if backend is not None else LocalLease(store, clock),
-        clock,
         slot=slots.disrupt,
         staging_slot=slots.stage,
         gates=backend.gates if backend is not None else None,

@@ -85,7 +85,7 @@ async def test_extended_it_says_until_when_and_does_not_expire(tmp_path: Path) -
 
 async def test_a_reserved_lease_is_for_one_operation_only(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s/state.db") as store:
-        coordination = Coordination(LocalLease(store, Clock()), Clock())
+        coordination = Coordination(LocalLease(store, Clock()))
         first, second = Operation("u1", "nodeagent", "update"), Operation("u2", "nodeagent", "update")
         maintenance = Operation("maintenance.1", "jane", "disks", queued=False)
         await coordination.acquire(first)

@@ -21,7 +21,7 @@ from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.stages.coordination import Coordination, Operation
-from tests.world import FakeClock, FakeLease, World
+from tests.world import FakeLease, World
 from tests.world.cluster_host import fresh
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
@@ -112,7 +112,7 @@ async def test_each_guard_must_permit_a_stop() -> None:
 
     world = World()
     guards = [Watched("a"), Watched("b", refuses=True), Watched("c")]
-    coordination = Coordination(FakeLease(world), FakeClock(world), guards=guards)
+    coordination = Coordination(FakeLease(world), guards=guards)
     for stop in (coordination.permit_stop, coordination.before_stop):
         with pytest.raises(Refused, match="b"):
             await stop()

@@ -141,7 +141,7 @@ class PodHost(Host):
     quorum: Quorum = field(default_factory=Quorum)
 
     def ports(self) -> Ports:
-        coordination = Coordination(FakeLease(self.world), FakeClock(self.world), guards=[self.quorum])
+        coordination = Coordination(FakeLease(self.world), guards=[self.quorum])
         pods = FakeStaticPods(self.world, self.kubelet)
         return replace(super().ports(), coordination=coordination, static_pods=pods)
 

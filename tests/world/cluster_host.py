@@ -19,7 +19,7 @@ from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.system import Confirm, ShutdownKind
 from nodeagent.update.run import Ports
 from nodeagent.update.stages.coordination import Coordination
-from tests.world import FakeClock, FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
+from tests.world import FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
 from tests.world.run import Host, config
 
 DURATION = 600.0
@@ -81,7 +81,6 @@ class ClusterHost(Host):
             power=CheckedPower(world, around),
             coordination=Coordination(
                 lease,
-                FakeClock(world),
                 slot=FakeSlots(world, around, "slot"),
                 staging_slot=FakeSlots(world, around, "staging_slot"),
                 gates=FakeGates(world, around),

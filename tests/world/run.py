@@ -134,7 +134,7 @@ class Host:
             FakeUsers(world),
             FakeHealth(world),
             LocalService(FakePower(world), world, "systemd-logind"),
-            Coordination(FakeLease(world), FakeClock(world)),
+            Coordination(FakeLease(world)),
             HostDeployments(
                 LocalService(FakeDeployments(world), world, "rpm-ostreed"),
                 FakeReporter(world),

@@ -17,7 +17,6 @@ from nodeagent.core.backoff import jittered
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Gates, Holder, Lease, NodeDrainer, Slots, StopGuard
-from nodeagent.update.ports.host import Clock
 
 # Reasons with which the right to disrupt the node was taken away. The operation ends: that was intended.
 LOST: Final = frozenset({Reason.LEASE_LOST, Reason.LEASE_GIVEN_BACK, Reason.SLOT_LOST})
@@ -56,7 +55,6 @@ class Coordination:
     """
 
     lease: Lease
-    clock: Clock
     _: KW_ONLY
     slot: Slots | None = None
     staging_slot: Slots | None = None

@@ -136,7 +136,7 @@ class Host:
     @contextlib.asynccontextmanager
     async def agent(self, *, give_up: float = 600.0) -> AsyncIterator[MemberManager]:
         clock = FakeClock(self.world)
-        coordination = Coordination(FakeLease(self.world), clock)
+        coordination = Coordination(FakeLease(self.world))
         manager = MemberManager(
             coordination, clock, self, self.report, self.open, on_release=self._released, give_up=give_up
         )

@@ -29,7 +29,7 @@ from nodeagent.update.states import Phase
 from tests.features.fleetlock.test_client import FleetServer, serving
 from tests.kube.server import CUT, Answer
 from tests.kube.server import serving as serving_any
-from tests.world import FakeClock, FakeLease, FakeUnit, World
+from tests.world import FakeLease, FakeUnit, World
 from tests.world.run import LIMITS, Host, config
 
 BAD = {
@@ -117,9 +117,7 @@ class OfFleet(Host):
         self.slots = FleetLock(server.url, machine)
 
     def ports(self) -> Ports:
-        return replace(
-            super().ports(), coordination=Coordination(FakeLease(self.world), FakeClock(self.world), slot=self.slots)
-        )
+        return replace(super().ports(), coordination=Coordination(FakeLease(self.world), slot=self.slots))
 
 
 async def test_a_fleet_of_two_with_one_slot() -> None:

@@ -187,7 +187,6 @@ class Scene:
         clock = Clock(world)
         self.coordination = Coordination(
             self.lease,
-            clock,
             gates=self.gates,
             guards=[self.guard],
             node=self.node if cluster else None,
