@@ -17,7 +17,8 @@ import psutil
 
 from integration.cluster.api import ApiError, Object
 from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, SLOTS, Cluster
-from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
+from nodeagent.core.coordination.lease import HostIdentity
+from nodeagent.features.cluster.decide.lease import LeaseToken
 from nodeagent.features.cluster.lease import KubeLease
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient

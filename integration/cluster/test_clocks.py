@@ -16,8 +16,9 @@ from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.other_holders import NMO, Agent, client_at, foreign, lease_of
 from integration.cluster.tls_proxy import TlsProxy, bound_token, tls_proxy_of
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.coordination.lease import BEHIND, HostIdentity
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused
+from nodeagent.features.cluster.decide.lease import BEHIND
 from nodeagent.host.clock import SystemClock
 
 OP = "3f2b"

@@ -23,8 +23,9 @@ from integration.cluster.other_holders import (
     taken_too_early,
 )
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.coordination.lease import BEHIND, HostIdentity
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused, Terminal, Unreachable
+from nodeagent.features.cluster.decide.lease import BEHIND
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
 

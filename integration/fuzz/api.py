@@ -27,7 +27,7 @@ from nodeagent.core.coordination.kube_objects import (
     Pod,
 )
 from nodeagent.core.coordination.kube_time import ServerClock
-from nodeagent.core.coordination.lease import Claim, judge, read_lease, renewal, take_over
+from nodeagent.core.coordination.lease import Claim, read_lease
 from nodeagent.features.cluster.decide.annotations import drain_request, source_of
 from nodeagent.features.cluster.decide.conditions import NodeState, conditions, differing
 from nodeagent.features.cluster.decide.drain import (
@@ -41,6 +41,7 @@ from nodeagent.features.cluster.decide.drain import (
     remedy,
 )
 from nodeagent.features.cluster.decide.drain_order import DrainOrder, present_step
+from nodeagent.features.cluster.decide.lease import judge, renewal, take_over
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress, changed_status
 from nodeagent.features.cluster.decide.readiness import unready
 from nodeagent.kube.decode import decoded, status_of

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from integration.fuzz.target import Target, choices, document
-from nodeagent.core.coordination.lease import LeaseToken
+from nodeagent.features.cluster.decide.lease import LeaseToken
 from nodeagent.host.store import rows
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry

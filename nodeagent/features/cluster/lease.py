@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node lease on an API server: the right to disrupt this node, shared with medik8s' operators.
 
-Implements ``ports.Lease``; ``core/coordination/lease.py`` decides. In addition, ``keep`` renews the lease in the
+Implements ``ports.Lease``; ``decide/lease.py`` decides. In addition, ``keep`` renews the lease in the
 background. The holding is in a ``TokenStore`` before any step relies on it, so a restart or a reboot continues with it;
 only ``release`` ends it.
 
@@ -25,22 +25,19 @@ from nodeagent.core.backoff import jittered
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import micro_time
-from nodeagent.core.coordination.lease import (
-    Claim,
-    HostIdentity,
+from nodeagent.core.coordination.lease import Claim, HostIdentity, NodeLease, read_lease
+from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
+from nodeagent.features.cluster.decide.lease import (
     LeaseObservation,
     LeaseToken,
-    NodeLease,
     Standing,
     judge,
     new_lease,
-    read_lease,
     reason_lost,
     renewal,
     take_over,
     why_lost,
 )
-from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.decode import decoded

@@ -11,10 +11,11 @@ import pytest
 
 from nodeagent.agent import compose
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.lease import Claim, LeaseToken
+from nodeagent.core.coordination.lease import Claim
 from nodeagent.door import Base, Feature
 from nodeagent.errors import Terminal
 from nodeagent.features.cluster.controller_drain import EitherDrain
+from nodeagent.features.cluster.decide.lease import LeaseToken
 from nodeagent.features.cluster.door import DOOR
 from nodeagent.features.cluster.drain import KubeNode
 from nodeagent.features.cluster.lease import TOKEN_NOTE, StoredToken

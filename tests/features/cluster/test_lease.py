@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from nodeagent.core.coordination.kube_time import ServerClock
-from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused, Retryable, Unreachable
 from nodeagent.features.cluster import lease as kube_lease
+from nodeagent.features.cluster.decide.lease import LeaseToken
 from nodeagent.features.cluster.lease import UNTIL_RELEASED, KubeLease
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess

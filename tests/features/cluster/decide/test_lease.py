@@ -11,16 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse_time
-from nodeagent.core.coordination.lease import (
+from nodeagent.core.coordination.lease import Claim, NodeLease, read_lease
+from nodeagent.features.cluster.decide.lease import (
     BEHIND,
-    Claim,
     LeaseObservation,
     LeaseToken,
-    NodeLease,
     Standing,
     judge,
     new_lease,
-    read_lease,
     reason_lost,
     renewal,
     take_over,
