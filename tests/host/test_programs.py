@@ -174,7 +174,7 @@ async def test_a_program_that_is_missing_is_no_outage(tmp_path: Path) -> None:
 
 def test_no_other_module_starts_programs() -> None:
     """The first is the module of the daemon. The others are commands of their own, outside of an update."""
-    base = {"host/programs.py", "host/rpmostree/extensions_image.py", "cli/status.py"}
+    base = {"host/programs.py", "features/rpmostree/extensions_image.py", "cli/status.py"}
     of_features = {"features/certificates/directory.py"}
     package = Path(nodeagent.__file__).parent
     starts = re.compile(r"create_subprocess|import subprocess|os\.(?:fork|posix_spawn|system)\b")
