@@ -27,7 +27,7 @@ OTHER = "/usr/lib/efi/systemd-boot/260-1/EFI/systemd/systemd-bootx64.efi"
 @pytest.fixture
 def host(node: Host) -> Host:
     try:
-        program = real_bootupd.find()
+        program = real_bootupd.BOOTUPD.find()
     except Unavailable as error:
         # Also in CI, which has no time to build it.
         pytest.skip(str(error))
