@@ -33,7 +33,7 @@ PYTHONS ?= 3.11 3.12 3.13 3.14
 PYTEST_OPTIONS ?=
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
-OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/ostree
+OSTREE := integration/trees integration/standins integration/hosts/ostree
 # Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
 # Not in `make test` and `make long`: the first build takes a quarter of an hour. CI runs it where it has the time.
 INTERPRETER_TESTS := integration/package/test_source_interpreter.py
@@ -52,7 +52,7 @@ SINCE ?= main
 # `make mutants MUTANTS="--seed 3 --count 20 core/plan"`
 MUTANTS ?=
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs fuzz clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd ostree-container vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -132,6 +132,9 @@ node-tools: venv ## the real crictl for node-long, built (minutes, once); the re
 bootupd: venv ## the real bootupd for one test of long, built with cargo (ten minutes, once)
 	@$(BIN)/python -m integration.hosts.container.real_bootupd
 
+ostree-container: venv ## the real `ostree container` for the tests of bootc hosts, built with cargo (three minutes of a core, once)
+	@$(BIN)/python -m integration.trees.ostree_container
+
 cluster: venv ## ring 3: a real API server, and nodes with a real kubelet
 	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
 	@$(NODE_TESTS) -m "not long"
@@ -153,7 +156,7 @@ fuzz: venv ## coverage-guided fuzzing of all that reads input from outside, FUZZ
 	@$(BIN)/python -m integration.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 # The longest first: `make -j2 integration` runs virtual machines beside the rings that mostly wait.
-integration: vm-long cluster node-tools node-long bootupd ostree ostree-long kills long vm versions fuzz ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+integration: vm-long cluster node-tools node-long bootupd ostree-container ostree ostree-long kills long vm versions fuzz ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine

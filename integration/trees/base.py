@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The root filesystem that trees are made from: the image of `integration.hosts.container` and ostree's parts.
 
-Three flavours. `CONTAINER` has no kernel (its `vmlinuz` and `initramfs.img` are placeholders of a few bytes) and is
+Four flavours. `CONTAINER` has no kernel (its `vmlinuz` and `initramfs.img` are placeholders of a few bytes) and is
 what `integration.hosts.ostree` boots; `MACHINE` has a real kernel and an initramfs with ostree in it, for virtual
 machines. `COMPOSEFS` is that with Debian sid and a composefs: only there does libostree prepare a soft reboot.
+`BOOTC` is `CONTAINER` with what pulls and stages images on a host that bootc updates (`integration.trees.forky`).
 All have ostree's own boot units, and Python with GObject introspection for the stand-in of rpm-ostreed.
 """
 
@@ -15,15 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from integration.hosts import process
+from integration.hosts.container import recipe
 from integration.hosts.container.image import Image, base_image, derived_image
 from integration.hosts.errors import CommandFailed, Unavailable
 from integration.hosts.requirements import Say
 from integration.hosts.sources import code
 from integration.hosts.vm import initramfs
+from integration.trees import forky
 
 APT_TIMEOUT = 600.0
 
 PACKAGES = ("ostree", "ostree-boot", "gir1.2-ostree-1.0", "python3", "python3-gi")
+BOOTC_PACKAGES = ("skopeo", "bubblewrap")
 # The kernel for virtual machines has a quarter of the drivers.
 KERNEL_PACKAGES = ("linux-image-cloud-amd64", "busybox-static", "xfsprogs", "cryptsetup-bin", "lvm2")
 CHROOT_ENV = {
@@ -50,18 +54,24 @@ class Flavour(enum.Enum):
     CONTAINER = "container"
     MACHINE = "machine"
     COMPOSEFS = "composefs"
+    BOOTC = "bootc"
 
 
 def base(flavour: Flavour, say: Say) -> Image:
     """The root of a flavour, cached. Raises Unavailable where none can be made."""
     source = code(__file__) + flavour.value.encode()
-    boots = flavour is not Flavour.CONTAINER
+    boots = flavour in (Flavour.MACHINE, Flavour.COMPOSEFS)
     if boots:
         source += code(initramfs.__file__)
+    if flavour is Flavour.BOOTC:
+        source += code(forky.__file__)
 
     def change(root: Path) -> None:
         say(f"installing ostree{' and a kernel' if boots else ''} for the {flavour.value} tree")
-        install(root, PACKAGES + (KERNEL_PACKAGES if boots else ()))
+        if flavour is Flavour.BOOTC:
+            _install_bootc(root, say)
+        else:
+            install(root, PACKAGES + (KERNEL_PACKAGES if boots else ()))
         with chrooted(root):
             # ostree gives all files the time 0, which makes what Python compiled and dated worthless.
             inside(root, *("python3", "-m", "compileall", "-qf", "--invalidation-mode=unchecked-hash", "/usr/lib"))
@@ -78,6 +88,17 @@ def base(flavour: Flavour, say: Say) -> Image:
     except CommandFailed as error:
         # sid is another archive than that of the machine, and changes every day.
         raise Unavailable(f"no tree can be made of Debian sid: {error}") from None
+
+
+def _install_bootc(root: Path, say: Say) -> None:
+    packages = PACKAGES + BOOTC_PACKAGES
+    try:
+        with forky.offered(root):
+            install(root, packages)
+    except CommandFailed as error:
+        # forky changes every day.
+        say(f"the libostree of {forky.SUITE} does not install, so that of {recipe.SUITE} is taken: {error}")
+        install(root, packages)
 
 
 def _versions(root: Path) -> str:

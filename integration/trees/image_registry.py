@@ -56,7 +56,7 @@ class Registry:
         repo = folder / "repo"
         if not (repo / "config").exists():
             with ostree_repo.toolbox(folder) as tools:
-                _make_repo(tools, repo)
+                make_repo(tools, repo)
 
     def publish(self, commit: Commit, name: str, tag: str, *options: str, chunks: int = CHUNKS) -> Published:
         """Make an image of a commit and give it a tag, which it takes from any other image of that name.
@@ -82,11 +82,12 @@ class Registry:
         with self._ostree_repo.toolbox(cache_directory(), SOURCES) as tools:
             if not (repo / "config").exists():
                 repo.mkdir(parents=True)
-                _make_repo(tools, repo)
+                make_repo(tools, repo)
             checksum = tools.said(*PULL, str(self.folder), str(repo), reference)
         return Pulled(repo, checksum, f"[origin]\ncontainer-image-reference={reference}\n")
 
 
-def _make_repo(tools: Toolbox, repo: Path) -> None:
+def make_repo(tools: Toolbox, repo: Path) -> None:
+    """Make a repository of a host in an empty directory."""
     tools.run("ostree", "init", f"--repo={repo}", "--mode=bare")
     tools.run("ostree", "config", f"--repo={repo}", "set", "core.fsync", "false")

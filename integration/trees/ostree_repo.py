@@ -66,6 +66,11 @@ class OstreeRepo:
         with toolbox(self.image, *directories) as tools:
             yield tools
 
+    @property
+    def plain(self) -> str:
+        """The ref of the commit over which those of trees without packages of their own are laid."""
+        return self._ref(b"plain")[0]
+
     def close(self) -> None:
         self._converted.close()
 
@@ -90,7 +95,8 @@ class OstreeRepo:
         self._say(f"committed the {self.flavour.value} tree {wanted.version} in {time.monotonic() - started:.1f} s")
 
     def _make_variant(self, wanted: Tree, ref: str, about: Sequence[str]) -> None:
-        plain, plain_head = self._ref(b"plain")
+        plain = self.plain
+        plain_head = self.repo / "refs/heads" / plain
         with scratch(self._converted) as root, scratch(self._converted) as untouched:
             if not plain_head.exists():
                 self._write(plain, untouched)

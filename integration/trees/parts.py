@@ -1,16 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of trees that change faster than Debian: nodeagent's package and the stand-in of rpm-ostreed."""
+"""Parts of trees that change faster than Debian: nodeagent's package, and what updates the OS of a host."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from integration.hosts import process
+from integration.hosts.container.image import digest
 from integration.hosts.container.package import install_into
-from integration.standins import rpmostreed
+from integration.hosts.ostree import small_registry
+from integration.standins import bootc, rpmostreed
 from integration.standins.rpmostreed import install
+from integration.trees.ostree_container import OSTREE_CONTAINER
 from integration.trees.tree import Part
+
+SERVED = "/run/images"  # in a host with `bootc_host`: the blobs of its registry, as a directory of this machine
+REGISTRY_STATE = "/var/lib/small-registry"
+REGISTRY_UNIT = "small-registry.service"
+_PORT = 5000
+_EXT = "usr/libexec/libostree/ext/ostree-container"
+_FILES = {
+    "etc/containers/registries.conf.d/tests.conf": small_registry.registries_conf("quay.io", _PORT),
+    f"usr/lib/systemd/system/{REGISTRY_UNIT}": f"""\
+[Unit]
+RequiresMountsFor={REGISTRY_STATE}
+[Service]
+ExecStart=python3 /usr/lib/small-registry.py {SERVED} {_PORT} {REGISTRY_STATE}
+[Install]
+WantedBy=multi-user.target
+""",
+}
 
 
 def package(tarball: Path) -> Part:
@@ -31,3 +53,25 @@ def stand_in(settings: Mapping[str, str] | None = None) -> Part:
         (root / install.ENVIRONMENT).write_text(environment)
 
     return Part("rpm-ostreed", digest.digest(), put)
+
+
+def bootc_host() -> Part:
+    """The real `ostree container`, bootc, and a registry as quay.io on the host's loopback. Raises Unavailable."""
+    sources = {
+        _EXT: OSTREE_CONTAINER.find(),
+        "usr/bin/bootc": bootc.program(),
+        "usr/lib/small-registry.py": Path(small_registry.__file__),
+    }
+
+    def put(root: Path) -> None:
+        for name, text in _FILES.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        for name, source in sources.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, root / name)
+            (root / name).chmod(0o755)
+        process.run(["chroot", str(root), "systemctl", "enable", REGISTRY_UNIT], timeout=30)
+
+    made_of = (*(path.read_bytes() for path in sources.values()), *(text.encode() for text in _FILES.values()))
+    return Part("bootc", digest(*made_of).encode(), put)

@@ -7,6 +7,9 @@ of rpm-ostreed, the agent up and at rest, and a registry from which `publish` ma
     def test_an_update(ostree_node: OstreeHost, publish: Publish) -> None:
         image = publish(B)
         agent.apply(ostree_node, agent.machine_config("b", osImageURL=image.by_digest))
+
+`bootc_host` and `bootc_node` are hosts that bootc updates: installed from a real image of A, with the real
+`ostree container`, and with a registry on loopback that has the images of `publish_bootc`.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ import pytest
 from integration.hosts import nodeagent_client as agent
 from integration.hosts import overlay
 from integration.hosts.container import container_host
-from integration.hosts.container.conftest import finish, package, pytest_runtest_makereport, say
+from integration.hosts.container.conftest import finish, package, pytest_runtest_makereport, required, say
 from integration.hosts.locks import claim
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees import parts
+from integration.trees.base import Flavour
 from integration.trees.conftest import FIRST_TIMEOUT, ostree_repo
+from integration.trees.encapsulated import Encapsulated
 from integration.trees.image_registry import Published, Pulled, Registry
 from integration.trees.ostree_repo import Commit, OstreeRepo
 from integration.trees.tree import A, B, Tree
@@ -163,3 +168,63 @@ def make_node_at_a(make_ostree_node: OstreeHostMaker, publish: Publish) -> Ostre
 @pytest.fixture
 def node_at_a(make_node_at_a: OstreeHostMaker) -> OstreeHost:
     return make_node_at_a()
+
+
+@pytest.fixture(scope="session")
+def bootc_repo(say: Callable[[str], None]) -> Iterator[OstreeRepo]:
+    grown = required(lambda: OstreeRepo(Flavour.BOOTC, say))
+    container_host.sweep()
+    yield grown
+    grown.close()
+
+
+@pytest.fixture(scope="session")
+def bootc_images(bootc_repo: OstreeRepo) -> Iterator[Encapsulated]:
+    """Empty at first; hosts see it."""
+    directory = container_host.hosts_directory() / f"na-images-{secrets.token_hex(4)}"
+    with claim(directory):
+        images = required(lambda: Encapsulated(bootc_repo, directory))
+        yield images
+        images.close()
+        overlay.remove_tree(directory)
+
+
+@pytest.fixture(scope="session")
+def publish_bootc(bootc_repo: OstreeRepo, bootc_images: Encapsulated) -> Publish:
+    """Makes the image of a tree that hosts with bootc can update to, without nodeagent."""
+    return lambda tree: bootc_images.publish(bootc_repo.commit(tree.having(parts.bootc_host())), IMAGE)
+
+
+@pytest.fixture
+def make_bootc_host(
+    request: pytest.FixtureRequest, bootc_repo: OstreeRepo, bootc_images: Encapsulated
+) -> Iterator[OstreeHostMaker]:
+    """Makes hosts, off, that are installed from an image; with any arguments of OstreeHost."""
+    hosts: list[OstreeHost] = []
+
+    def make(image: Published, **options: Any) -> OstreeHost:
+        source = bootc_images.pulled(image)
+        hosts.append(OstreeHost(bootc_repo, source, read_only={parts.SERVED: bootc_images.folder}, **options))
+        return hosts[-1]
+
+    yield make
+    for host in hosts:
+        finish(host, request.node)
+
+
+@pytest.fixture
+def bootc_host(make_bootc_host: OstreeHostMaker, publish_bootc: Publish) -> OstreeHost:
+    """A host with A booted and nothing of nodeagent."""
+    host = make_bootc_host(publish_bootc(A))
+    host.boot()
+    return host
+
+
+@pytest.fixture
+def bootc_node(make_bootc_host: OstreeHostMaker, publish_bootc: Publish, package: Path) -> OstreeHost:
+    """A host with A and nodeagent, the agent up and at rest."""
+    host = make_bootc_host(publish_bootc(A.having(parts.package(package))))
+    agent.settings(host, SMALL)
+    host.boot()
+    agent.wait_daemon(host)
+    return host

@@ -23,6 +23,7 @@ from integration.trees.tree import A, Tree
 PORT, USER = 5000, "puller:a-secret-of-the-tests"
 NAME = f"127.0.0.1:{PORT}/example/extensions"
 SERVED = "/var/lib/small-registry"
+REGISTRY = ("python3", f"{SERVED}.py", SERVED, str(PORT), SERVED, USER)
 STATE = "/var/lib/private/nodeagent-extensions"
 REPOS = "/etc/yum.repos.d"
 MARKERS = "/usr/share/rpmostreed-standin/packages"
@@ -49,9 +50,9 @@ def extensions(tmp_path_factory: pytest.TempPathFactory, say: Callable[[str], No
 def node(make_ostree_node: OstreeHostMaker, publish: Publish, extensions: rpms.OciImage) -> OstreeHost:
     host = make_ostree_node(WITH_SKOPEO, files=FILES)
     for digest, content in {**extensions.blobs, extensions.digest: extensions.manifest}.items():
-        host.write(f"{SERVED}/{digest.replace(':', '-')}", content)
+        host.write(f"{SERVED}/{small_registry.BLOBS}/{digest.removeprefix('sha256:')}", content)
     host.write(f"{SERVED}.py", Path(small_registry.__file__).read_text())
-    host.run(["systemd-run", "--unit=small-registry", "python3", f"{SERVED}.py", SERVED, str(PORT), USER])
+    host.run(["systemd-run", "--unit=small-registry", *REGISTRY])
     agent.apply(host, config("a", publish))
     agent.wait_done(host, "a")
     return host
@@ -113,11 +114,11 @@ def test_the_host_is_unchanged_if_that_fails(
 
 
 def test_a_registry_that_is_away_is_waited_for(node: OstreeHost, publish: Publish, extensions: rpms.OciImage) -> None:
-    node.write(f"{SERVED}/unavailable", "")
+    node.write(f"{SERVED}/{small_registry.FAULTS}", '{"status": 503}')
     agent.apply(node, config("usb", publish, extensions.digest, extensions=["usbguard"]))
     node.wait_for(lambda: "RegistryUnreachable" in reasons(node), "RegistryUnreachable in the journal", updates.WAIT)
     node.power_cut()
-    node.run(["systemd-run", "--unit=small-registry", "python3", f"{SERVED}.py", SERVED, str(PORT), USER])
-    node.run(["rm", f"{SERVED}/unavailable"])
+    node.run(["systemd-run", "--unit=small-registry", *REGISTRY])
+    node.run(["rm", f"{SERVED}/{small_registry.FAULTS}"])
     updates.wait_current(node, "usb")
     assert (node.run(["ls", MARKERS]).stdout.split(), left_behind(node)) == (["usbguard"], [])
