@@ -14,8 +14,6 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.features.cluster.decide.drain import PodWait, Remaining
-from nodeagent.features.cluster.events import DrainProgress
 from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.features.fence.events import FenceChanged
 from nodeagent.report.counters import BOUNDS, Counters
@@ -96,13 +94,6 @@ def test_who_has_the_lease() -> None:
     found = page(Status(lease=Holder("maintenance:jane", "m-1", 'a "quoted" reason', SINCE)))
     assert found["nodeagent_lease_held", "local", "maintenance:jane"] == 1
     assert found["nodeagent_lease_start_timestamp_seconds",] == 1772359200.5
-
-
-def test_what_a_drain_waits_for() -> None:
-    left = (Remaining("web", "web-1", PodWait.BUDGET), Remaining("web", "web-2", PodWait.REQUESTED))
-    found = page(Status(Phase.DRAINING).with_part(DrainProgress(left)))
-    assert found["nodeagent_drain_pods",] == 2
-    assert page(Status().with_part(DrainProgress()))["nodeagent_drain_pods",] == 0
 
 
 def test_deployments_that_matter() -> None:

@@ -12,7 +12,7 @@ from integration.fuzz.api import WHOLE
 from nodeagent.features.certificates.decide.approval import applicant_of
 from nodeagent.features.certificates.requests import pending_requests, verify
 from nodeagent.kube.client import KubeClient
-from tests.features.cluster.test_odd_answers import MISSING, Readers, odd, read_all
+from tests.kube.odd_answers import MISSING, Readers, odd, read_all
 
 
 async def requests(client: KubeClient) -> None:

@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from integration.fuzz.api import WHOLE
-from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.errors import AgentError
 from nodeagent.features.cluster import drain as kube_drain
 from nodeagent.features.cluster.controller_drain import ControllerDrain
 from nodeagent.features.cluster.decide.conditions import NodeState
@@ -29,10 +25,10 @@ from nodeagent.report.node_events import NodeEvent
 from nodeagent.update.states import Phase
 from tests.features.cluster.test_drain import Api, pod
 from tests.features.cluster.test_lease import Memory
+from tests.kube.odd_answers import HOST, MISSING, Readers, odd, read_all
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 
-MISSING: Final = object()
 ODD: Final[list[tuple[str, Any]]] = [
     ("metadata", MISSING),
     ("metadata", None),
@@ -87,17 +83,6 @@ ODD: Final[list[tuple[str, Any]]] = [
 ]
 
 
-def odd(path: str, value: Any) -> dict[str, Any]:
-    found = deepcopy(WHOLE)
-    part, _, key = path.rpartition(".")
-    at = found[part] if part else found
-    if value is MISSING:
-        del at[key]
-    else:
-        at[key] = value
-    return found
-
-
 async def no_check(*_: str) -> None: ...
 
 
@@ -105,9 +90,7 @@ async def round_of_a_drain(client: KubeClient) -> None:
     await DrainRounds(client, "n", Clock(), DrainPolicy(local_data=False)).round(no_check)
 
 
-HOST: Final = HostIdentity("n", "i")
 STATE: Final = NodeState("nodeagent", "update", draining=True, progress=UpdateProgress(Phase.DRAINING, "", "c"))
-Readers = dict[str, Callable[[KubeClient], Awaitable[Any]]]
 READERS: Final[Readers] = {
     "a round of a drain": round_of_a_drain,
     "uncordon": lambda client: KubeNode(client, "n", Clock(), check_lease=no_check).uncordon("op"),
@@ -119,31 +102,12 @@ READERS: Final[Readers] = {
     "conditions": lambda client: ControlledNodeConditions(client, "n", Clock()).publish(STATE),
     "events": lambda client: NodeEvents(client, "n").write(NodeEvent("A", "B", "c"), 1.0),
 }
-LISTS: Final = ("pods", "nodes", "leases", "nodemaintenances", "pools", "machineosconfigs", "signingrequests")
-
-
-async def read_all(directory: Path, found: dict[str, Any], readers: Readers = READERS) -> dict[str, str]:
-    """Return the reason of each reader, "" for a result."""
-
-    def answer(request: Request) -> Answer:
-        listed = request.method == "GET" and request.target.partition("?")[0].endswith(LISTS)
-        return Answer(body={"items": [found], "metadata": {}} if listed else found)
-
-    reasons = dict.fromkeys(readers, "")
-    async with serving(None) as server:
-        server.answer = answer
-        path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
-            for name, read in readers.items():
-                try:
-                    await read(client)
-                except AgentError as error:
-                    reasons[name] = error.reason
-    return reasons
 
 
 async def test_an_object_of_the_api_is_read(tmp_path: Path) -> None:
-    faults = {name for name, reason in (await read_all(tmp_path, WHOLE)).items() if reason == "KubeServerFault"}
+    faults = {
+        name for name, reason in (await read_all(tmp_path, WHOLE, READERS)).items() if reason == "KubeServerFault"
+    }
     assert not faults
 
 
@@ -152,7 +116,7 @@ async def test_an_object_of_the_api_is_read(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize(("path", "value"), ODD)
 async def test_an_odd_object_is_a_fault_of_the_server(tmp_path: Path, path: str, value: Any) -> None:
-    reasons = await read_all(tmp_path, odd(path, value))
+    reasons = await read_all(tmp_path, odd(path, value), READERS)
     assert "KubeServerFault" in reasons.values()
 
 

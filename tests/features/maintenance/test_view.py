@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodeagent.features.cluster.decide.drain import PodWait, Remaining
-from nodeagent.features.cluster.events import DrainAdvanced, DrainProgress, remaining_of
 from nodeagent.features.maintenance.decide import Maintenance
 from nodeagent.features.maintenance.events import MaintenanceChanged
 from nodeagent.features.maintenance.view import MaintenanceStatus
@@ -19,13 +17,10 @@ from nodeagent.report.parts.registry import disruption_of
 from nodeagent.report.properties import properties_of
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
-from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
 from nodeagent.report.views.registry import view_of
 from nodeagent.update.ports.events import Event
-from nodeagent.update.states import Phase
 
-FINALIZER = Remaining("shop", "db-0", PodWait.FINALIZERS, "example.com/backup")
 NOTE = Maintenance("3f2b", "jane", "disks", "2026-11-21T03:00:00.000Z", drain=True)
 
 
@@ -56,17 +51,12 @@ def test_a_maintenance() -> None:
     assert disruption_of(events.status) == Disruption(
         requester="jane", reason="disks", since="t", until="2026-11-21T05:00:00.000Z", draining=True, then=then
     )
-    events.of(DrainAdvanced((FINALIZER,)), now=0)
-    blocked = events.of(DrainAdvanced((FINALIZER,)), now=99)
-    assert [event.note for event in blocked] == ["shop/db-0: " + FINALIZER.why]
-    assert remaining_of(events.status) == (FINALIZER,)
     assert events.maintenance(began) == []
     drained = replace(began, drained="t", power_off=True)
     assert events.maintenance(drained) == ["Drained", "PoweringOff"]
     state = disruption_of(events.status)
     assert state is not None
     assert state.drained
-    assert events.status.part(DrainProgress) is None
     off = replace(drained, off_boot="b0")
     assert events.maintenance(off) == []
     ended = replace(off, ended="stopped by jane")
@@ -98,23 +88,6 @@ def test_a_state_from_before_the_start_is_not_reported_again() -> None:
     events = Events(Status(boot_id="b1").with_part(MaintenanceStatus(drains)))
     assert events.maintenance(drains) == []
     assert events.maintenance(replace(drains, drained="t")) == ["Drained"]
-
-
-def test_a_drain_names_who_requested_it() -> None:
-    """A maintenance that waits while an update drains the node has not requested that drain."""
-    pods = [Remaining("db", "a", PodWait.REQUESTED), Remaining("db", "b", PodWait.BUDGET)]
-    note = Maintenance("3f2b", "jane", "disks", "01:00", began="02:00")
-    idle = Status(since="03:00", desired="b").with_part(DrainProgress(pods, "04:00", "Reboot"))
-    idle = idle.with_part(MaintenanceStatus(note))
-
-    def shown(status: Status) -> tuple[str, ...]:
-        drain = status_to_dict(status, daemon="running")["drain"]
-        assert [(pod["name"], pod["blocked"]) for pod in drain["remaining"]] == [("b", True), ("a", False)]
-        return tuple(drain[key] for key in ("requester", "reason", "since", "deadline", "then"))
-
-    assert shown(idle) == ("jane", "disks", "02:00", "04:00", "Reboot")
-    for draining in (replace(idle, phase=Phase.DRAINING), idle.without_part(MaintenanceStatus)):
-        assert shown(draining) == ("nodeagent", "update to b", "03:00", "04:00", "Reboot")
 
 
 def test_metrics() -> None:

@@ -15,7 +15,7 @@ from nodeagent.features.slots.decide.rollout import rollout_of, rollout_to_dict
 from nodeagent.features.slots.leases import KubeSlots, KubeTurn
 from nodeagent.features.slots.objects import read_objects
 from nodeagent.kube.client import KubeClient
-from tests.features.cluster.test_odd_answers import HOST, MISSING, Readers, odd, read_all
+from tests.kube.odd_answers import HOST, MISSING, Readers, odd, read_all
 from tests.kube.test_client import Clock
 
 
