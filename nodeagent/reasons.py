@@ -232,7 +232,6 @@ class Reason(ReasonEnum):
     CORDONED = "Cordoned", Kind.REFUSED, "find out why (kubectl describe node); kubectl uncordon when it may continue"
 
     # etcd on this host
-    METRICS_INVALID = "MetricsInvalid", Kind.RETRY, "check etcd's metrics with curl; until then the fence uses its own probe"
     ETCD_UNREACHABLE = "EtcdUnreachable", Kind.UNREACHABLE, "nodeagent etcd status as root; crictl ps --name etcd; the JSON gateway must be on"
     ETCD_CREDENTIALS = "EtcdCredentials", Kind.FAULT, "run the command as root; check the certificates in etcd's flags, or give others"
     ETCD_QUORUM_AT_RISK = "EtcdQuorumAtRisk", Kind.REFUSED, "restore the named members first (etcdctl endpoint health --cluster)"

@@ -73,7 +73,7 @@ class OsProgress:
     ``staged_boot_id`` the boot in which it was staged. ``lost_stagings`` counts those lost for no known reason,
     ``restage_count`` the stagings after the first write. ``clean_shutdown_boot_id`` is the boot whose shutdown was in
     order, as far as the agent saw it, after it had requested the reboot. ``etcd_disk`` is the latency of etcd's disk
-    around the last staging, see ``core.etcd.disk_latency``. ``kept`` is the target of a staged deployment that no
+    around the last staging, if a feature measures it. ``kept`` is the target of a staged deployment that no
     update uses now: of an earlier update, while this one leaves the OS as it is, or of a plan, while no update runs.
     ``target`` beside it in a record at rest means that the staging for the plan is not complete.
     """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration.bench.fence.buckets import Exceedances, QuantileStanding, bounded_quantile, exceedances
-from nodeagent.core.etcd.histogram import Histogram
+from nodeagent.features.fence.decide.histogram import Histogram
 from tests.core.etcd.test_histogram import BOUNDS, counted, histogram, latencies
 
 

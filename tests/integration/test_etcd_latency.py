@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from integration.bench.fence.etcd_latency import main
-from nodeagent.core.etcd.histogram import BACKEND_COMMIT, WAL_FSYNC
+from nodeagent.features.fence.decide.histogram import BACKEND_COMMIT, WAL_FSYNC
 
 BOUNDS = ("0.001", "0.008", "0.016", "0.128", "1.024", "+Inf")
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nodeagent.core.etcd.histogram import Histogram, above, quantile
+from nodeagent.features.fence.decide.histogram import Histogram, above, quantile
 
 
 class QuantileStanding(StrEnum):

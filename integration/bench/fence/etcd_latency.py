@@ -26,8 +26,8 @@ from typing import Any
 
 from integration.bench.fence.buckets import Exceedances, Quantile, bounded_quantile, exceedances
 from nodeagent.cli._render import table
-from nodeagent.core.etcd.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram, increase, parse, restarted
 from nodeagent.errors import AgentError, InvalidInput
+from nodeagent.features.fence.decide.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram, increase, parse, restarted
 from nodeagent.features.fence.reasons import FenceReason
 from nodeagent.features.fence.sensors.sensors import etcd_metrics
 from nodeagent.host.clock import SystemClock

@@ -27,13 +27,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from nodeagent.core.etcd.disk_latency import DiskLatency
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.features.fence.actuators.actuators import DEFAULT, Actuators, SystemPaths, recover
 from nodeagent.features.fence.actuators.object_fsync import IsBusy
 from nodeagent.features.fence.blockdev.find import SYSROOT, filesystem_at, find_disks
 from nodeagent.features.fence.control_loop import ControlLoop, failed_view, flush_periodically
 from nodeagent.features.fence.decide.bounds import FENCE_BOUNDS, Bounds, Idle, careful, opening
+from nodeagent.features.fence.decide.disk_latency import DiskLatency
 from nodeagent.features.fence.decide.disks import Disks
 from nodeagent.features.fence.decide.shape import choose_shape
 from nodeagent.features.fence.decide.view import FenceView

@@ -22,4 +22,5 @@ class FenceReason(ReasonEnum):
     NOTHING_TO_LIMIT = "NothingToLimit", Kind.FAULT, "none needed if etcd copes; the message names what this host lacks"
     FENCE_NOT_RECOVERED = "FenceNotRecovered", Kind.FAULT, "restore the settings in the message manually, or reboot; until then nothing is limited"
     FENCE_FAILED = "FenceFailed", Kind.FAULT, "report it, with journalctl -u nodeagent; the update continued without I/O limits"
+    METRICS_INVALID = "MetricsInvalid", Kind.RETRY, "check etcd's metrics with curl; until then the fence uses its own probe"
     # fmt: on

@@ -95,7 +95,7 @@ class HistoryEntry:
     failed_unit: str = ""
     # The config that superseded the update.
     successor: str = ""
-    # See core.etcd.disk_latency; {} without a fence.
+    # The latency around the staging, as a feature measured it; {} without one.
     etcd_disk: Mapping[str, Any] = field(default_factory=dict)
     # A summary of the plan, see ``update.history.entry``; {} in old entries.
     plan: Mapping[str, Any] = field(default_factory=dict)

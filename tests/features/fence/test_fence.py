@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeagent.core.etcd.histogram import WAL_FSYNC
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.features.fence import control_loop
 from nodeagent.features.fence import fence as module
@@ -26,6 +25,7 @@ from nodeagent.features.fence.actuators.priorities import IDLE, REALTIME, IoPrio
 from nodeagent.features.fence.blockdev.find import SYSROOT
 from nodeagent.features.fence.decide.bounds import Bounds, Idle
 from nodeagent.features.fence.decide.disks import BlockNode, DeviceNumber, Disks
+from nodeagent.features.fence.decide.histogram import WAL_FSYNC
 from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.features.fence.fence import ActiveFence, FenceOptions, fenced
 from nodeagent.features.fence.reasons import FenceReason

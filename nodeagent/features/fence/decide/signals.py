@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from nodeagent.core.etcd.histogram import Histogram, above
+from nodeagent.features.fence.decide.histogram import Histogram, above
 
 # Seconds above which etcd warns about an entry; the time above it counts as harm.
 STALL = 0.1

@@ -64,7 +64,7 @@ class FenceEvent:
     """A change of the fence. ``view`` None: it has ended. Without a ``message`` only numbers changed.
 
     ``routine``: logged at level debug. ``bad``: an operator has to act. ``etcd_disk`` is known at the end, see
-    ``core.etcd.disk_latency``.
+    ``decide.disk_latency``.
     """
 
     view: FenceView | None

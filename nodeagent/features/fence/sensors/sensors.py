@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.etcd.disk_latency import HISTOGRAMS, DiskLatency
-from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
 from nodeagent.errors import AgentError, Retryable
 from nodeagent.features.fence.decide.bounds import Idle
+from nodeagent.features.fence.decide.disk_latency import HISTOGRAMS, DiskLatency
+from nodeagent.features.fence.decide.histogram import WAL_FSYNC, Histogram, above, increase, parse
 from nodeagent.features.fence.decide.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target
 from nodeagent.features.fence.decide.view import quantile_of
 from nodeagent.features.fence.reasons import FenceReason

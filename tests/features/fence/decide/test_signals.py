@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd.histogram import Histogram
+from nodeagent.features.fence.decide.histogram import Histogram
 from nodeagent.features.fence.decide.signals import Reading, Source, Strain, of_etcd, of_probe, target, weigh
 
 BOUNDS = (*(0.001 * 2**n for n in range(14)), math.inf)

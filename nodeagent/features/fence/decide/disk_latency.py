@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from nodeagent.core.etcd.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram, above, increase, quantile
+from nodeagent.features.fence.decide.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram, above, increase, quantile
 
 HISTOGRAMS: Final[Mapping[str, str]] = {"wal_fsync": WAL_FSYNC, "backend_commit": BACKEND_COMMIT}
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from nodeagent.errors import Retryable
-from nodeagent.reasons import Reason
+from nodeagent.features.fence.reasons import FenceReason
 
 WAL_FSYNC = "etcd_disk_wal_fsync_duration_seconds"
 BACKEND_COMMIT = "etcd_disk_backend_commit_duration_seconds"
@@ -94,7 +94,7 @@ def _number(text: str) -> float:
 
 
 def _invalid(what: str) -> Retryable:
-    return Retryable(f"metrics: {what}", reason=Reason.METRICS_INVALID)
+    return Retryable(f"metrics: {what}", reason=FenceReason.METRICS_INVALID)
 
 
 def restarted(earlier: Histogram, later: Histogram) -> bool:

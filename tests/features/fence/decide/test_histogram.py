@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd.histogram import (
+from nodeagent.errors import Retryable
+from nodeagent.features.fence.decide.histogram import (
     BACKEND_COMMIT,
     WAL_FSYNC,
     Histogram,
@@ -19,7 +20,6 @@ from nodeagent.core.etcd.histogram import (
     quantile,
     restarted,
 )
-from nodeagent.errors import Retryable
 
 BOUNDS = (*(0.001 * 2**n for n in range(14)), math.inf)
 """etcd's, for both histograms."""

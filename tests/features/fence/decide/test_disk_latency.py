@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import math
 
-from nodeagent.core.etcd.disk_latency import DiskLatency
-from nodeagent.core.etcd.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram
+from nodeagent.features.fence.decide.disk_latency import DiskLatency
+from nodeagent.features.fence.decide.histogram import BACKEND_COMMIT, WAL_FSYNC, Histogram
 
 BOUNDS = (0.008, 0.128, math.inf)
 
