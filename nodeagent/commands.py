@@ -65,11 +65,13 @@ class PlanLines(NamedTuple):
 
     ``part`` is the value of ``key`` in the JSON of the plan; there are no lines while it is null, false or empty.
     ``after`` is the line of the base that they follow. An unexpected value raises ``KeyError`` or ``TypeError``.
+    ``of`` is the module whose ``part_of(plan)`` returns the part, None without one, where the plan alone decides it.
     """
 
     key: str
     module: str
     after: str
+    of: str = ""
 
 
 class HistoryRows(NamedTuple):

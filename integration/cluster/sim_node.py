@@ -115,7 +115,7 @@ class SimNode(Host):
             instance=f"host-of-{self.node}",
             report=self._on_remaining,
         )
-        guards = [counting(world), *([self.times] if self.times is not None else [])]
+        guards = [counting(world), *([self.times] if self.times is not None else []), *self.guards]
         ports = Ports(
             FakeStore(world),
             FakeFiles(world),
@@ -140,7 +140,6 @@ class SimNode(Host):
             adopted=self._adopted,
             random=lambda: 0.5,
             renew=self._renew,
-            compose=self._compose,
         )
         self._keeping = asyncio.create_task(side.lease.keep())
         return self.loop

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.states import Phase
+from tests.features.safe_parts.offering import offering
 from tests.support.keys import ed25519
 from tests.world import World
 from tests.world.os_host import FIRST, NEW, OLD, os_host
@@ -407,7 +408,8 @@ async def test_a_key_arrives_while_etcd_holds_the_reboot(make_story: MakeStory, 
     leader = await asyncio.to_thread(members_of_etcd.leader)
     peer = await asyncio.to_thread(members_of_etcd.follower)
     peer.server.kill()
-    story: Story = await make_story(guard=guard_of(leader), limits=replace(QUICK, safe_parts=True))
+    story: Story = await make_story(guard=guard_of(leader))
+    offering(story.member)
     member, disk = story.member, story.member.world.disk
     story.pod("web")
     new = config("after", {"/etc/app/x": "1", "/etc/unlisted": "2"}, keys=[ed25519("new")])

@@ -167,7 +167,6 @@ class Adapters:
             may_reboot=settings.reboot.allow,
             revert=settings.on_failure == "revert",
             drain_timeout=settings.drain.timeout,
-            safe_parts=settings.on_blocked == "apply-safe-parts",
             strict_units=settings.strict_units,
             drain_or_reboot=settings.drain.on_deadline == "reboot",
         )

@@ -35,7 +35,6 @@ from nodeagent.update.next.idle import Load
 from nodeagent.update.next.next_update import NextUpdate
 from nodeagent.update.next.preflight import Desired, Preflight
 from nodeagent.update.next.requests import close_interrupted, unusable
-from nodeagent.update.next.safe_parts import Compose, SafeUpdates, composed
 from nodeagent.update.next.staged_plan import PlanStaging
 from nodeagent.update.next.unmerged import leave_unmerged
 from nodeagent.update.next.unreadable import is_unreadable, rebuild, set_aside
@@ -72,7 +71,6 @@ class Loop:
         random: Callable[[], float],
         renew: Callable[[ActStep], Awaitable[None]],
         at_rest: Callable[[], Awaitable[float | None]] | None = None,
-        compose: Compose = composed,
         complete: Callable[[str], bool] | None = None,
     ) -> None:
         self.ports = ports
@@ -81,10 +79,7 @@ class Loop:
         # The desired config may have changed during an update.
         self._update_wake = asyncio.Event()
         self.desired = DesiredReader(ports, desired)
-        self._safe = SafeUpdates(ports, load, compose)
-        self._next_update = NextUpdate(
-            ports, preflight, self.desired, load=load, adopted=adopted, safe=self._safe, complete=complete
-        )
+        self._next_update = NextUpdate(ports, preflight, self.desired, load=load, adopted=adopted, complete=complete)
         newer, safe_first = self.desired.superseded, self._next_update.safe_first
         self.executor = Executor(ports, policy, newer, self._update_wake, random, safe_first)
         self._plans = PlanStaging(
@@ -240,7 +235,7 @@ class Loop:
             return await self._at_rest() if self._at_rest is not None else None
         safe = bool(update.record.safe_for)
         outcome = await self._run(update)
-        if outcome is RunResult.DEGRADED and (safe or self.policy.safe_parts):
+        if outcome is RunResult.DEGRADED and (safe or self.ports.offer.is_on):
             # The rest of the config, or of a rejected one what may repair the host, follows.
             return 0.0
         if outcome is RunResult.PUT_OFF:
@@ -283,7 +278,7 @@ class Loop:
                 await asyncio.sleep(self.policy.reboot_grace)
         finally:
             # A config whose safe parts come first has no end yet.
-            if self._safe.blocked is None or self._safe.blocked.digest != digest:
+            if self._next_update.blocked is None or self._next_update.blocked.digest != digest:
                 self.desired.requests.forget(self.desired.requests.running)
             self.desired.requests.running = ""
             self.desired.report_again()

@@ -16,9 +16,8 @@ from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.reboot_kind import ChosenKind, chosen_to_dict, may_fall_back
-from nodeagent.core.plan.safe_parts import divide, parts_to_dict
-from nodeagent.domains import group_of
 from nodeagent.errors import AgentError, ServiceUnavailable
+from nodeagent.features import plan_parts
 from nodeagent.reasons import Reason
 from nodeagent.report.plan_diff import diffs
 from nodeagent.update.history.lasting import Rejection, matching
@@ -156,7 +155,7 @@ def _plan(
 ) -> dict[str, Any]:
     plan = with_values(update.plan, basis.config, update.new, disk, basis.restored, private=private)
     answer = plan_to_dict(plan)
-    answer |= parts_to_dict(divide(plan, group_of))
+    answer |= plan_parts(plan)
     if diff:
         texts = diffs(plan, basis.config, update.new, disk, basis.restored)
         for change in answer["changes"]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from nodeagent.cli._features import lines_after
 from nodeagent.cli._io import printable
 from nodeagent.cli._plan_inputs import recommended_policy
 from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, change_name, paint, table
@@ -25,8 +26,7 @@ from nodeagent.core.plan.change import (
 from nodeagent.core.plan.plan import disruption
 from nodeagent.core.plan.policy_explain import suggest
 from nodeagent.core.plan.removal import Removal
-from nodeagent.core.plan.safe_parts import divide
-from nodeagent.domains import group_of
+from nodeagent.features import plan_parts
 
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
@@ -89,7 +89,8 @@ def show_plan(
     word = disruption(plan)
     print(f"disruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
     _show_avoidable(plan)
-    _show_parts(plan)
+    for line in lines_after("disruption", plan_parts(plan)):
+        print(line)
     for note in notes:
         print(printable(note))
     print(_counts(plan))
@@ -133,17 +134,6 @@ def detail_text(detail: Detail) -> str:
         value = f"{detail.before} -> none"
     value = DIGEST.sub(r"\1...", value)
     return printable(f"{detail.what} {value}" if value else f"{detail.what} differs")
-
-
-def _show_parts(plan: Plan) -> None:
-    """Print what is applied while the rest waits, if the plan has both."""
-    parts = divide(plan, group_of)
-    if not (parts.safe and parts.waits):
-        return
-    print("\nif the rest is blocked, with on_blocked: apply-safe-parts:")
-    rows = [(printable(change_name(change)), "applied at once") for change in parts.safe]
-    rows += [(printable(change_name(change)), printable(f"waits: {cause}")) for change, cause in parts.waits.items()]
-    table(("change", "part"), rows)
 
 
 def _row(planned: PlannedChange) -> tuple[str, str, str, str]:

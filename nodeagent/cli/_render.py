@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -57,8 +57,20 @@ def table(
     right: Sequence[int] = (),
     below: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Print aligned columns. ``right`` are the columns of numbers. Cells may be painted. ``below`` has lines for each
-    row, which are printed after it, below its second column."""
+    """Print ``table_lines``."""
+    for line in table_lines(headers, rows, right=right, below=below):
+        print(line)
+
+
+def table_lines(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    below: Sequence[Sequence[str]] = (),
+) -> Iterator[str]:
+    """Yield aligned columns as lines. ``right`` are the columns of numbers. Cells may be painted. ``below`` has lines
+    for each row, which follow it, below its second column."""
     titles = [paint(header, STRONG) for header in headers]
     widths = [max(map(_width, column)) for column in zip(titles, *rows, strict=True)]
     for number, row in enumerate((titles, *rows)):
@@ -66,9 +78,9 @@ def table(
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
             padding = " " * (width - _width(cell))
             cells.append(padding + cell if column in right else cell + padding)
-        print("  ".join(cells).rstrip())
+        yield "  ".join(cells).rstrip()
         for line in below[number - 1] if below and number else ():
-            print(f"{' ' * widths[0]}    {line}")
+            yield f"{' ' * widths[0]}    {line}"
 
 
 def _width(cell: str) -> int:

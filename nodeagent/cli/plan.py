@@ -36,9 +36,9 @@ from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.removal import BY_CLUSTER, Removal, check_removal
-from nodeagent.core.plan.safe_parts import divide, parts_to_dict
-from nodeagent.domains import check_update, group_of, warnings
+from nodeagent.domains import check_update, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreachable
+from nodeagent.features import plan_parts
 from nodeagent.reasons import Reason
 from nodeagent.report.plan_diff import diffs
 
@@ -250,8 +250,7 @@ def _between_files(args: argparse.Namespace) -> Plan:
             if planned.change.id in texts:
                 data["diff"] = texts[planned.change.id]
         noted = [{"path": doubt.path, "message": doubt.message} for doubt in doubts]
-        parts = parts_to_dict(divide(plan, group_of))
-        _io.emit({**answer, **parts, **({"warnings": noted} if noted else {})})
+        _io.emit({**answer, **plan_parts(plan), **({"warnings": noted} if noted else {})})
     else:
         show_plan(plan, [f"warning: {doubt.path} {doubt.message}" for doubt in doubts], texts)
     return plan

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final, TypeVar
 
 from nodeagent.core.config.file_tree import RegularFile, expand
-from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
 from nodeagent.core.config.odd_names import odd
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.problems import first_of
@@ -24,7 +24,6 @@ from nodeagent.core.plan.domain import ByContent, Checker, Domain, Health, Reloa
 from nodeagent.core.plan.policy import SSHKEY, USER_DOMAINS, Entry, Policy
 from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.reconcile import PATH, check_access, check_reconcilable, loses_login, remedy
-from nodeagent.core.plan.safe_parts import USER_GROUP
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate import started
 from nodeagent.core.validate.encoded import doubt, mode_doubt
@@ -79,6 +78,9 @@ AGED: Final = "/var/tmp/"  # noqa: S108 - it is only named
 # Bytes of a file in which the end of the first line is looked for.
 MAX_LINE: Final = 1024
 
+# The group of the keys and the password of a user.
+_USER_GROUP: Final = f"user:{CORE_USER}"
+
 
 @cache
 def default_policy() -> Policy:
@@ -128,7 +130,7 @@ def domain_of(path: str) -> Domain | None:
 def group_of(change: Change) -> str:
     """Return the name of the entries that are applied together with this one, or not at all."""
     if change.domain in USER_DOMAINS:
-        return USER_GROUP
+        return _USER_GROUP
     unit = change.key if change.domain == "unit" else _unit_of(change.key)
     for domain in DOMAINS:
         # A program with half of its changed files may do what neither config wants.

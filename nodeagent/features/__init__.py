@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.commands import Command, HistoryRows, Option, PlanLines, StatusRows
 from nodeagent.installed import AdminTree
 
 if TYPE_CHECKING:
+    from nodeagent.core.plan.change import Plan
     from nodeagent.door import Door
 
 # Guards of an update are asked in this order.
@@ -37,6 +38,7 @@ NAMES: Final = (
     "mcd_import",
     "page",
     "rpmostree",
+    "safe_parts",
     "selfcheck",
     "slots",
     "soft_reboot",
@@ -74,6 +76,12 @@ def history_rows() -> Sequence[HistoryRows]:
 def trees() -> Sequence[AdminTree]:
     """Return the directories of an admin that the features read."""
     return [tree for package in _packages() for tree in getattr(package, "TREES", ())]
+
+
+def plan_parts(plan: Plan) -> Mapping[str, Any]:
+    """Return the keys of a plan's JSON that features make of the plan alone."""
+    made = {lines.key: import_module(lines.of).part_of(plan) for lines in plan_lines() if lines.of}
+    return {key: part for key, part in made.items() if part is not None}
 
 
 def _packages() -> Iterator[ModuleType]:

@@ -124,11 +124,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     them, and those that need no reload, restart or reboot are put back at once. Changes below directories that users
     other than root can write to never stop an update.
 
-    ``on_blocked``: what to do with a config of which a part cannot be applied now: a reboot or a drain that may not
-    happen, a closed window, a failed OS update, or drift. hold: nothing of it is applied before the rest.
-    apply-safe-parts: its changes that need no drain and no reboot are applied at once, also outside of windows and
-    without a slot. Reloads and restarts that the policy lists without a drain are among them.
-
     ``strict_units``: whether a config is rejected that enables a unit, or has a drop-in for one, that exists neither on
     the host nor in the config. False: that is a warning, and the entry has no effect until the unit exists. False is
     the default because operators render the same entries for nodes with different units.
@@ -142,7 +137,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     state_dir: AbsolutePath = "/var/lib/nodeagent"
     on_failure: Literal["revert", "degraded"] = "revert"
     on_drift: Literal["report", "refuse", "repair"] = "report"
-    on_blocked: Literal["hold", "apply-safe-parts"] = "hold"
     strict_units: bool = False
     # A frozen struct can be shared by all instances as their default.
     actions: Actions = Actions()

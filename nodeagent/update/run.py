@@ -44,6 +44,7 @@ from nodeagent.update.ports.system import BootedSystem, Power
 from nodeagent.update.record import Record
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.stages.guard import Guard
+from nodeagent.update.stages.offer import Offer
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.stages.reboot_choice import RebootChoice
 from nodeagent.update.states import Phase, Unreleased
@@ -60,6 +61,7 @@ Progress = Callable[[str, float], None]
 
 
 _FULL = RebootChoice()
+_NOTHING = Offer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,11 @@ class Ports:
         """The choice of the feature that offers one, or that of the base."""
         return next((guard.reboots for guard in self.guards if guard.reboots is not None), _FULL)
 
+    @property
+    def offer(self) -> Offer:
+        """What the feature that offers one applies of a blocked config; nothing without one."""
+        return next((guard.offer for guard in self.guards if guard.offer is not None), _NOTHING)
+
 
 @dataclass(frozen=True, slots=True)
 class UpdatePolicy:
@@ -114,8 +121,6 @@ class UpdatePolicy:
     # Reboot after drain_timeout. If False: uncordon and try again later.
     drain_or_reboot: bool = True
     boot_cover: float = 1800.0
-    # While an update is blocked, its parts that need no disruption are applied.
-    safe_parts: bool = False
     # An entry for a unit that exists nowhere is an error, instead of a warning.
     strict_units: bool = False
     # Wait for a service of this host that does not answer, before the host is reported as degraded.

@@ -22,7 +22,7 @@ from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.store import ApplyRequest
 from nodeagent.update.states import Phase
 from tests.world import FakeDeployments, Fault, lost_answer
-from tests.world.os_host import A_DIGEST, B_DIGEST, KARGS, NEW, OLD, at_old, booted_digest, on
+from tests.world.os_host import A_DIGEST, B_DIGEST, KARGS, NEW, at_old, booted_digest, on
 from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -103,25 +103,6 @@ async def test_rollback_of_what_ended_half_way_goes_to_the_current_config() -> N
     host.want(KARGS)
     await host.settle()
     assert (host.phase, booted_digest(host.world), host.world.holder) == (Phase.IDLE, A_DIGEST, None)
-
-
-async def test_rollback_and_verify_know_the_part_of_a_config_that_waits() -> None:
-    host = await at_old()
-    host.limits = replace(host.limits, safe_parts=True, may_reboot=False)
-    new = on("b", "new", {"/etc/app/x": "2", "/etc/quiet/q": "1"})
-    host.want(new)
-    await host.settle()
-    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "RebootNotAllowed")
-    verified = json.loads(await api(host, Phase.DEGRADED).verify())
-    assert verified["config"] == "old"
-    assert verified["waits"] == ["osImageURL:osImageURL"]
-    assert verified["ok"]
-    assert await api(host, Phase.DEGRADED).rollback() == "old"
-    assert host.world.request == ApplyRequest(host.world.current, host.wanted, meaning(new))
-    host.want(OLD)
-    await host.settle()
-    assert (host.phase, host.record.lasting.partial) == (Phase.IDLE, None)
-    assert b"1" in host.world.disk["/etc/app/x"].content  # type: ignore[union-attr]
 
 
 async def test_rollback_is_refused_without_a_config_before_and_in_an_update() -> None:

@@ -102,16 +102,6 @@ async def test_after_an_update_that_ended_half_way_it_is_a_warning_as_well() -> 
     assert warned(host) == [WARNING]
 
 
-async def test_it_waits_for_no_part_of_a_blocked_config() -> None:
-    host = await at(BASE)
-    host.limits = replace(LIMITS, safe_parts=True, may_reboot=False)
-    dropin = UnitEntry("chronnyd.service", dropins={"10-x.conf": "[Service]\nUser=a\n"})
-    await at(config("b", {"/etc/quiet/q": "1", "/etc/unlisted": "1"}, [dropin]), host=host)
-    assert host.record.reason == "RebootNotAllowed"
-    assert "/etc/systemd/system/chronnyd.service.d/10-x.conf" in host.world.disk
-    assert "/etc/unlisted" not in host.world.disk
-
-
 @pytest.mark.finding(
     "users: units that exist nowhere", "When the unit appears later, the entry is compared, and a difference is drift."
 )

@@ -14,7 +14,6 @@ from nodeagent.agent.loop import Loop
 from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry, meaning
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
-from nodeagent.core.plan.safe_parts import compose
 from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.domains import default_policy
@@ -114,11 +113,6 @@ class Host:
     async def _view(self, *_: MachineConfig) -> HostView:
         return self.view
 
-    def _compose(self, current: Desired, desired: Desired, waiting: frozenset[str]) -> Desired:
-        found = compose(current.config, desired.config, waiting)
-        digest = self.add(found, "safe parts")
-        return Desired(ConfigSource(found.name, digest, b""), found)
-
     async def _renew(self, step: ActStep) -> None:
         self.renewed.append((step, self.phase))
 
@@ -164,7 +158,6 @@ class Host:
             adopted=self._adopted,
             random=lambda: 0.5,
             renew=self._renew,
-            compose=self._compose,
             complete=(lambda name: name.startswith("rendered-")) if self.from_cluster else None,
         )
         return self.loop

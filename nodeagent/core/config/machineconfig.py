@@ -10,12 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 import msgspec
 
 CORE_USER: Final = "core"
+
+# What of a config a deployment brings: attributes, and keys of its text.
+OS_FIELDS: Final = ("kernel_arguments", "extensions", "kernel_type", "os_image_url", "extensions_image")
+OS_KEYS: Final = ("baseOSExtensionsContainerImage", "extensions", "kernelArguments", "kernelType", "osImageURL")
 # The machine-config-daemon rejects setuid, setgid and sticky as well.
 MAX_MODE: Final = 0o777
 # The next ID means "unchanged" to chown(2).
@@ -130,3 +134,8 @@ def _unit(entry: UnitEntry) -> list[object]:
 
 def _user(entry: UserEntry) -> list[object]:
     return [entry.name, entry.ssh_keys, entry.password_hash]
+
+
+def with_os_of(old: MachineConfig, new: MachineConfig) -> MachineConfig:
+    """Return ``new`` with the OS of ``old``."""
+    return replace(new, **{name: getattr(old, name) for name in OS_FIELDS})

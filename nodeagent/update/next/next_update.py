@@ -12,11 +12,11 @@ from nodeagent.reasons import Reason, reason_of
 from nodeagent.update import keeper
 from nodeagent.update.history.lasting import Confirmation, Lasting, matching
 from nodeagent.update.next import idle
+from nodeagent.update.next.blocked import Blocked, is_block
 from nodeagent.update.next.cancelling import carry_out
 from nodeagent.update.next.desired import DesiredReader
 from nodeagent.update.next.preflight import Desired, Preflight
 from nodeagent.update.next.requests import close_interrupted, takeover_by
-from nodeagent.update.next.safe_parts import Blocked, SafeUpdates, is_block
 from nodeagent.update.next.unreadable import load_or_half_way
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.store import ApplyRequest
@@ -36,9 +36,10 @@ class NextUpdate:
     _: KW_ONLY
     load: Callable[[str], Awaitable[Desired]]
     adopted: Callable[[], Awaitable[Desired | None]]
-    safe: SafeUpdates
     complete: Callable[[str], bool] | None = None
     wanted: Desired | None = field(default=None, init=False)
+    # In memory only: after a restart, the update finds out again that it is blocked.
+    blocked: Blocked | None = field(default=None, init=False)
 
     async def begin(self, record: Record) -> Update | None:
         """Begin the next update, after the one of ``record``. Return None if there is none.
@@ -69,9 +70,9 @@ class NextUpdate:
         if update.record.safe_for or wanted is None or wanted.source.digest != update.digest or not is_block(error):
             return False
         blocked = Blocked(update.digest, error.cause)
-        if await self.safe.find(self.preflight, record, wanted, blocked.cause) is None:
+        if await self.ports.offer.find(self.load, self.preflight, record, wanted, blocked.cause) is None:
             return False
-        self.safe.blocked = blocked
+        self.blocked = blocked
         return True
 
     async def _begin_safe_parts(
@@ -80,7 +81,7 @@ class NextUpdate:
         """Begin the update to the safe parts of ``desired``, if it is the blocked config and has any."""
         if blocked is None or blocked.digest != desired.source.digest:
             return None
-        begun = await self.safe.find(self.preflight, record, desired, blocked.cause, failed=failed)
+        begun = await self.ports.offer.find(self.load, self.preflight, record, desired, blocked.cause, failed=failed)
         if begun is None:
             return None
         target, update = begun
@@ -99,7 +100,7 @@ class NextUpdate:
         self.wanted = desired
         current = await self.ports.store.current()
         # Taken once: without safe parts, the next turn tries the whole config again.
-        blocked, self.safe.blocked = self.safe.blocked, None
+        blocked, self.blocked = self.blocked, None
         if request is not None and request.cancel:
             meaning = desired.meaning if desired and desired.source.digest == request.digest else ""
             record, request = await carry_out(self.ports, record, request, meaning), None

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Literal
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
-from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning, with_os_of
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Action, Plan
 from nodeagent.core.plan.deployment import (
@@ -33,7 +33,6 @@ from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.removal import removal_of
-from nodeagent.core.plan.safe_parts import with_os_of
 from nodeagent.core.plan.sides import NO_CONFIG, HostView
 from nodeagent.core.plan.static_pods import owned_manifests
 from nodeagent.core.plan.steps import (

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nodeagent.core.plan.deployment import OsTarget
     from nodeagent.update.ports.system import StagingUnit
     from nodeagent.update.run import Progress, Run, Update
+    from nodeagent.update.stages.offer import Offer
     from nodeagent.update.stages.os_deployments import HostDeployments
     from nodeagent.update.stages.reboot_choice import RebootChoice
 
@@ -23,6 +24,8 @@ class Guard:
 
     # How the kind of a reboot is chosen. At most one feature chooses it.
     reboots: RebootChoice | None = None
+    # What of a blocked config is applied. At most one feature offers it.
+    offer: Offer | None = None
 
     async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002 - for features
         """Return notes for a plan: what the update will wait for, and what will run. ``stops_node``: it drains or stops

@@ -71,7 +71,7 @@ async def _permit(run: Run) -> None:
 
 async def _blocked_reboot(run: Run) -> AgentError | None:
     """Return why the reboot of this update would wait, maybe for hours, after all files are written."""
-    if not (run.policy.safe_parts and run.update.reboots):
+    if not (run.ports.offer.is_on and run.update.reboots):
         return None
     # Without logind no program reports inhibitors, and the reboot has its own way.
     with suppress(AgentError):

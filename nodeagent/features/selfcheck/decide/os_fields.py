@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.config.partial_text import OS_KEYS
+from nodeagent.core.config.machineconfig import OS_KEYS
 from nodeagent.core.self_check import NotRead, OsService, SelfCheck, ok, skipped, unread
 
 OS_CHECK: Final = "os.fields"

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry, with_os_of
 from nodeagent.core.config.parse import parse
-from nodeagent.core.config.partial_text import partial_text
 from nodeagent.core.plan.change import ActionType, Change, ChangeKind, PolicySource
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Entry, Policy, reload, restart
-from nodeagent.core.plan.safe_parts import compose, divide, is_safe, with_os_of
 from nodeagent.domains import default_policy, group_of, is_fix
 from nodeagent.errors import InvalidInput
+from nodeagent.features.safe_parts.decide import compose, divide, is_safe
+from nodeagent.features.safe_parts.text import partial_text
 from tests.core.config.documents import Doc, text
 from tests.core.config.test_parse_properties import CONFIGS, SPECS, built
 from tests.support.configs import config

@@ -12,72 +12,39 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.config.partial_text import partial_text
 from nodeagent.core.plan.plan import make_plan
-from nodeagent.core.plan.safe_parts import SafeParts, compose, divide, is_safe
 from nodeagent.domains import group_of, is_fix
 from nodeagent.errors import (
     AgentError,
     Cause,
     InvalidInput,
-    OutOfTurn,
     Refused,
     Retryable,
     ServiceUnavailable,
     Unreachable,
-    Unreconcilable,
 )
-from nodeagent.reasons import Reason
+from nodeagent.features.safe_parts.decide import Parts, compose, divide, is_safe
+from nodeagent.features.safe_parts.settings import SafePartsSettings
+from nodeagent.features.safe_parts.text import partial_text
 from nodeagent.update.history.lasting import Partial, matching
 from nodeagent.update.next.preflight import Desired, Preflight, read_source
 from nodeagent.update.next.unit_checks import UnitChecks
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.record import Record, half_way, in_effect
-from nodeagent.update.run import Ports, Update, narrate
+from nodeagent.update.run import Update, narrate
 from nodeagent.update.stages.compare import mismatches
-from nodeagent.update.stages.coordination import LOST
-from nodeagent.update.wait import Delayed
+from nodeagent.update.stages.guard import Guard
+from nodeagent.update.stages.offer import Offer
 
 # Returns the desired config with the entries of the set as they are in the current one. Blocks for some milliseconds.
 Compose = Callable[[Desired, Desired, frozenset[str]], Desired]
 
-# Reasons after which nothing of the config is applied: another holder has the node, an operator stopped the update,
-# rolled it back, or the check of a file gave no result.
-_NO_BLOCK: Final = LOST | {
-    Reason.LEASE_HELD,
-    Reason.LEASE_EXPIRED,
-    Reason.DRAIN_CANCELED,
-    Reason.CANCELLED,
-    # Nothing of it is applied before an operator confirms it.
-    Reason.REMOVES_MOST,
-    Reason.ROLLED_BACK,
-    Reason.CONFIG_REJECTED,
-    Reason.CHECKER_LATE,
-    Reason.SUPERSEDED,
-    Reason.WITHDRAWN,
-}
 
 FAILED_WITH: Final = "failed on this host with the rest"
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """The update to the config with this digest cannot go on now."""
-
-    digest: str
-    cause: Cause
-
-
-def is_block(error: AgentError) -> bool:
-    """Return whether an update that ``error`` stops before its first write is blocked, rather than invalid, or waiting
-    for an answer."""
-    cause = error.__cause__ if isinstance(error.__cause__, AgentError) else error
-    waits = isinstance(cause, Delayed | OutOfTurn | ServiceUnavailable | Retryable | Unreachable)
-    return not waits and not isinstance(cause, InvalidInput | Unreconcilable) and error.reason not in _NO_BLOCK
 
 
 def composed(current: Desired, desired: Desired, waiting: frozenset[str]) -> Desired:
@@ -92,27 +59,35 @@ def composed(current: Desired, desired: Desired, waiting: frozenset[str]) -> Des
     return desired_parts
 
 
-@dataclass(eq=False)
-class SafeUpdates:
-    """``load`` returns a stored config."""
+class SafeParts(Offer):
+    """Of a config that failed on this host, only credentials, trust and access count as safe."""
 
-    ports: Ports
-    load: Callable[[str], Awaitable[Desired]]
-    compose: Compose
-    # In memory only: after a restart, the update finds out again that it is blocked.
-    blocked: Blocked | None = field(default=None, init=False)
-    # The last question that had no answer.
-    _none: tuple[str, ...] = field(default=(), init=False)
+    def __init__(self, settings: SafePartsSettings, compose: Compose = composed) -> None:
+        self._settings = settings
+        self._compose = compose
+        # The last question that had no answer.
+        self._none: tuple[str, ...] = ()
+
+    def use(self, settings: SafePartsSettings) -> None:
+        self._settings = settings
+
+    @property
+    def is_on(self) -> bool:
+        return self._settings.on_blocked == "apply-safe-parts"
 
     async def find(
-        self, preflight: Preflight, record: Record, desired: Desired, cause: Cause, *, failed: bool = False
+        self,
+        load: Callable[[str], Awaitable[Desired]],
+        preflight: Preflight,
+        record: Record,
+        desired: Desired,
+        cause: Cause,
+        *,
+        failed: bool = False,
     ) -> tuple[Desired, Update] | None:
-        """Return the update to the safe parts of ``desired``, and its target; None if there is none.
-
-        ``failed``: the config failed on this host, so only credentials, trust and access count as safe.
-        """
-        current, partial = await self.ports.store.current(), record.lasting.partial
-        if not (preflight.policy_of_updates.safe_parts and current) or half_way(record) or record.unfinished:
+        ports = preflight.ports
+        current, partial = await ports.store.current(), record.lasting.partial
+        if not (self.is_on and current) or half_way(record) or record.unfinished:
             return None
         if partial is not None and (partial.desired, partial.fixes) == (desired.source.digest, failed):
             return None
@@ -126,26 +101,34 @@ class SafeUpdates:
         if question == self._none:
             return None
         try:
-            update = await self._find(preflight, record, desired, await self.load(current), cause, failed=failed)
+            update = await self._find(load, preflight, record, desired, await load(current), cause, failed=failed)
         except (ServiceUnavailable, Retryable, Unreachable):
             return None
         except AgentError as error:
             text = f"no part of {desired.config.name} is applied before the rest: {error}"
-            narrate(self.ports, record, Warned, text, error.reason)
+            narrate(ports, record, Warned, text, error.reason)
             update = None
         if update is None:
             self._none = question
         return update
 
     async def _find(
-        self, preflight: Preflight, record: Record, desired: Desired, current: Desired, cause: Cause, *, failed: bool
+        self,
+        load: Callable[[str], Awaitable[Desired]],
+        preflight: Preflight,
+        record: Record,
+        desired: Desired,
+        current: Desired,
+        cause: Cause,
+        *,
+        failed: bool,
     ) -> tuple[Desired, Update] | None:
-        base = await self.load(in_effect(record, current.source.digest))
+        base = await load(in_effect(record, current.source.digest))
         parts = await self._divide(preflight, current, desired, base, failed=failed)
         waiting = frozenset(parts.waits)
         target, partial = desired, None
         if waiting and parts.safe:
-            target = await asyncio.to_thread(self.compose, current, desired, waiting)
+            target = await asyncio.to_thread(self._compose, current, desired, waiting)
             partial = Partial(
                 target.source.digest,
                 desired.source.digest,
@@ -153,7 +136,7 @@ class SafeUpdates:
                 cause,
                 parts.safe,
                 tuple(parts.waits.items()),
-                self.ports.clock.now(),
+                preflight.ports.clock.now(),
                 failed,
             )
         elif waiting:
@@ -174,16 +157,21 @@ class SafeUpdates:
 
     async def _divide(
         self, preflight: Preflight, current: Desired, desired: Desired, base: Desired, *, failed: bool
-    ) -> SafeParts:
+    ) -> Parts:
         policy = await preflight.policy(current.config, desired.config)
         host = await preflight.view(current.config, desired.config)
-        judged = await UnitChecks(self.ports.units).judge(current.config, desired.config)
+        judged = await UnitChecks(preflight.ports.units).judge(current.config, desired.config)
         plan = make_plan(current.config, desired.config, policy, host=host, idle=judged.idle)
         # An update may not overwrite these.
-        left = await mismatches(self.ports, base.config) if preflight.on_drift == "refuse" else {}
+        left = await mismatches(preflight.ports, base.config) if preflight.on_drift == "refuse" else {}
         parts = divide(plan, group_of, left)
         if not failed:
             return parts
         fixes = tuple(change for change in parts.safe if is_fix(change))
         others = {change: FAILED_WITH for change in parts.safe if change not in fixes}
-        return SafeParts(fixes, {**others, **parts.waits})
+        return Parts(fixes, {**others, **parts.waits})
+
+
+class SafePartsGuard(Guard):
+    def __init__(self, offer: SafeParts) -> None:
+        self.offer = offer

@@ -12,27 +12,22 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig, with_os_of
 from nodeagent.core.plan.change import USERSPACE, ActionType, Change, Plan, PlannedChange
+from nodeagent.domains import group_of
 
 SAFE: Final = frozenset({ActionType.NONE, ActionType.DAEMON_RELOAD, ActionType.RELOAD, ActionType.RESTART})
 
-# The group of the keys and the password of a user.
-USER_GROUP: Final = f"user:{CORE_USER}"
-
-# Attributes of a config that a deployment brings. They wait always.
-OS_FIELDS: Final = ("kernel_arguments", "extensions", "kernel_type", "os_image_url", "extensions_image")
-
 
 @dataclass(frozen=True, slots=True)
-class SafeParts:
+class Parts:
     """Ids of changes. ``waits`` has the cause of each wait: its actions, or the entry that it belongs to."""
 
     safe: tuple[str, ...]
     waits: Mapping[str, str]
 
 
-def divide(plan: Plan, group_of: Callable[[Change], str], left: Collection[str] = ()) -> SafeParts:
+def divide(plan: Plan, group_of: Callable[[Change], str], left: Collection[str] = ()) -> Parts:
     """Divide the changes of ``plan``. ``group_of`` names the group of a change. The changes ``left`` wait, with their
     groups, because another program changed their entries."""
     held: dict[str, str] = {}
@@ -48,7 +43,7 @@ def divide(plan: Plan, group_of: Callable[[Change], str], left: Collection[str] 
         else:
             obstacle = _obstacle(planned, left)
             waits[change.id] = obstacle or f"together with {with_entry}"
-    return SafeParts(tuple(safe), waits)
+    return Parts(tuple(safe), waits)
 
 
 def _obstacle(planned: PlannedChange, left: Collection[str]) -> str:
@@ -82,14 +77,10 @@ def compose(old: MachineConfig, new: MachineConfig, waiting: Collection[str]) ->
     return with_os_of(old, replace(new, files=files, units=units, users=users))
 
 
-def with_os_of(old: MachineConfig, new: MachineConfig) -> MachineConfig:
-    """Return ``new`` with the OS of ``old``."""
-    return replace(new, **{name: getattr(old, name) for name in OS_FIELDS})
-
-
-def parts_to_dict(parts: SafeParts) -> dict[str, object]:
+def part_of(plan: Plan) -> Mapping[str, Any] | None:
     """Return the key ``parts`` of a plan. It is set if one part would be applied while the other waits."""
+    parts = divide(plan, group_of)
     if not (parts.safe and parts.waits):
-        return {}
+        return None
     waits = [{"change": change, "for": obstacle} for change, obstacle in parts.waits.items()]
-    return {"parts": {"safe": list(parts.safe), "waits": waits}}
+    return {"safe": list(parts.safe), "waits": waits}

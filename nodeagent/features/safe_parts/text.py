@@ -10,11 +10,10 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from nodeagent.core.config.machineconfig import CORE_USER
+from nodeagent.core.config.machineconfig import CORE_USER, OS_KEYS
 from nodeagent.core.config.text.document import load
 
 _CORE_KEYS: Final = ("sshAuthorizedKeys", "passwordHash")
-OS_KEYS: Final = ("baseOSExtensionsContainerImage", "extensions", "kernelArguments", "kernelType", "osImageURL")
 
 
 def partial_text(old: bytes, new: bytes, waiting: Collection[str]) -> bytes:

@@ -28,6 +28,7 @@ from nodeagent.update.stages.guard import Guard
 from nodeagent.update.states import Apply, Leg, Phase, Prepare, Transition
 from nodeagent.update.wait import Delayed
 from tests.agent.test_api import DESIRED, api
+from tests.features.safe_parts.offering import offering
 from tests.support.keys import ed25519
 from tests.update.test_outages import During, hung
 from tests.world import FakeUnit, Fault, Killed, World, kill_points, os_host
@@ -36,7 +37,8 @@ from tests.world.run import LIMITS, Host, config, until
 
 pytestmark = pytest.mark.looptime
 
-SAFE = replace(LIMITS, safe_parts=True)
+# Equal to those of a host without the setting.
+SAFE = replace(LIMITS)
 NO_REBOOT = replace(SAFE, may_reboot=False)
 
 OLD = config("old", {"/etc/web/x": "1", "/etc/unlisted": "1", "/etc/quiet/gone": "1"}, keys=[ed25519("old")])
@@ -65,6 +67,8 @@ async def at_old(limits: UpdatePolicy = SAFE, *, guards: Sequence[Guard] = (), *
     host.world.events.clear()
     host.world.calls = 0
     host.limits, host.guards = limits, guards
+    if limits is not LIMITS:
+        offering(host, *guards)
     for name, value in more.items():
         setattr(host, name, value)
     return host
@@ -151,7 +155,7 @@ async def test_when_updates_may_begin_the_rest_follows_and_is_promoted() -> None
     host = await at_old(guards=CLOSED)
     host.want(MIXED)
     await live(host)
-    host.guards = ()
+    offering(host)
     host.world.done.clear()
     await host.settle()
     assert_whole(host)
@@ -304,7 +308,7 @@ async def test_a_later_config_starts_from_what_the_host_has() -> None:
     # The key of the config in between is gone, and what it removed is back.
     has = config("later", {"/etc/web/x": "3", "/etc/unlisted": "1", "/etc/quiet/gone": "1"}, keys=[ed25519("old")])
     assert disk(host) == expand(has)
-    host.guards = ()
+    offering(host)
     await host.settle()
     assert_whole(host, later)
 
@@ -358,7 +362,7 @@ async def test_the_parts_of_a_config_that_is_rejected_later_are_taken_back() -> 
     host = await at_old(guards=CLOSED)
     host.want(MIXED)
     await live(host)
-    host.guards = ()
+    offering(host)
     host.world.units["app.service"] = unit = Bad()
     unit.world, unit.path = host.world, "/etc/moved/y"
     await host.settle()
@@ -393,7 +397,7 @@ async def test_killed_at_every_point(power: bool) -> None:
         assert "reboot" not in host.actions(), fuse
         partials = [entry.outcome for entry in host.world.history[1:]]
         assert partials == ["partial"], fuse
-        host.guards = ()
+        offering(host)
         await host.settle()
         assert_whole(host)
 
@@ -403,7 +407,8 @@ OS_MIXED = on("b", "new", {**NEW_FILES, "/etc/quiet/q": "2"})
 
 async def test_an_os_update_that_waits_keeps_its_staged_deployment() -> None:
     host = await os_host.at_old()
-    host.limits, host.guards = SAFE, CLOSED
+    host.limits = SAFE
+    offering(host, *CLOSED)
     host.want(OS_MIXED)
     async with living(host, 1200):
         assert host.phase is Phase.LEASING
@@ -411,7 +416,7 @@ async def test_an_os_update_that_waits_keeps_its_staged_deployment() -> None:
         staged_once = host.world.serial
         assert staged_once == 1
         assert b"2" in host.world.disk["/etc/quiet/q"].content  # type: ignore[union-attr]
-    host.guards = ()
+    offering(host)
     await host.settle()
     assert host.configs[host.world.current].name == "new"
     assert host.record.lasting.partial is None
@@ -420,7 +425,7 @@ async def test_an_os_update_that_waits_keeps_its_staged_deployment() -> None:
 
 async def test_an_image_that_cannot_be_staged_does_not_hold_the_safe_parts() -> None:
     host = await os_host.at_old()
-    host.limits = SAFE
+    offering(host)
     host.world.faults.append(Fault("stage", Terminal("no such image"), times=None))
     host.want(OS_MIXED)
     await live(host)
@@ -534,7 +539,7 @@ async def test_a_cancellation_during_the_safe_parts_is_about_the_whole_config(st
     host.world.disk.pop(DESIRED, None)
 
     # Also later, and when updates may begin, nothing of it is applied without a request.
-    host.guards = ()
+    offering(host)
     await host.settle()
     assert (disk(host), host.record.reason) == (expand(OLD), "Cancelled")
     await host.ask()
