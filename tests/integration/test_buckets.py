@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from integration.bench.fence.buckets import Exceedances, QuantileStanding, bounded_quantile, exceedances
 from nodeagent.features.fence.decide.histogram import Histogram
-from tests.core.etcd.test_histogram import BOUNDS, counted, histogram, latencies
+from tests.features.fence.decide.test_histogram import BOUNDS, counted, histogram, latencies
 
 
 def test_a_quantile_has_the_bounds_of_its_bucket() -> None:
