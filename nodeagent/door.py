@@ -42,11 +42,11 @@ class Base:
     """What the base gives to a feature when the daemon starts.
 
     ``ports`` has the guards of all features only when all are open. ``policy`` returns the present one. ``backend`` is
-    what ``Door.backend`` of a feature returned. ``load`` returns a stored config by its digest, as it was applied, and
-    ``policy_between`` the policy of an update from one config to another. ``wake`` lets the loop take another turn, and
-    ``look_again`` lets it check what is desired, because a wait may be over. ``requested`` records that an operator
-    requests the desired config again. ``shown`` returns the present status. ``status`` returns it as JSON, for the
-    answer to a request.
+    what ``Door.backend`` of a feature returned. ``desired_file`` is the file of the desired config, where no feature
+    says what is desired. ``load`` returns a stored config by its digest, as it was applied, and ``policy_between`` the
+    policy of an update from one config to another. ``wake`` lets the loop take another turn, and ``look_again`` lets it
+    check what is desired, because a wait may be over. ``requested`` records that an operator requests the desired
+    config again. ``shown`` returns the present status. ``status`` returns it as JSON, for the answer to a request.
     """
 
     settings: Settings
@@ -60,6 +60,7 @@ class Base:
     ports: Ports
     policy: Callable[[], UpdatePolicy]
     backend: Backend | None
+    desired_file: str
     load: Callable[[str], Awaitable[Desired]]
     policy_between: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
     wake: Callable[[], None]

@@ -33,6 +33,7 @@ from nodeagent.features import doors
 from nodeagent.host import boot
 from nodeagent.host.booted_system import HostBootedSystem
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.config_file import desired_file
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.proof import MemberProof
 from nodeagent.host.fs.files import HostFiles
@@ -92,6 +93,7 @@ class Adapters:
         check_consistency(settings)
         clock = SystemClock()
         self.settings = settings
+        self.desired_file = desired_file(settings.desired_config, settings.state_dir)
         self.report = report
         self.store = store
         self.static_pods = static_pods
@@ -141,6 +143,7 @@ class Adapters:
             ports=self.ports,
             policy=lambda: self.update_policy,
             backend=self.backend,
+            desired_file=self.desired_file,
             load=lambda digest: self.load(digest),
             policy_between=lambda old, new: self.policy_between(old, new),
             wake=lambda: self.wake(),

@@ -62,7 +62,7 @@ class Daemon:
         self.policy = HostPolicy(self.store, self.report, lambda: self.settings)
         self.metrics = Metrics(self.store, self.ports.clock, self.settings.metrics.file)
         source = adapters.desired
-        self.desired_path = self.settings.desired_config if source is None else ""
+        self.desired_path = adapters.desired_file if source is None else ""
         self.loop = Loop(
             self.ports,
             adapters.update_policy,
@@ -169,7 +169,7 @@ class Daemon:
         if self.adapters.desired is not None:
             source = await self.adapters.desired.read()
             return await asyncio.to_thread(read_source, source) if source is not None else None
-        text = await config_file.read(self.settings.desired_config)
+        text = await config_file.read(self.desired_path)
         return await parse_desired(text) if text is not None else None
 
     async def _valid(self, digest: str) -> Desired:
@@ -256,7 +256,7 @@ async def _build(
     daemon = Daemon(adapters, read)
     # The status must be true before the bus serves it: a client takes the first answer as the state of the host.
     await first_status(daemon.ports, report, shared=adapters.backend is not None)
-    await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.settings.desired_config, report)
+    await tidying.sweep(daemon.store, daemon.ports.files, daemon.load, daemon.adapters.desired_file, report)
     # Before an update can take what a feature holds.
     for topic, load in (work for feature in adapters.features for work in feature.at_start):
         try:

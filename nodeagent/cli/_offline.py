@@ -17,6 +17,7 @@ from nodeagent.cli._io import read
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
+from nodeagent.host.config_file import desired_file
 from nodeagent.host.store.database import HISTORY_LIMIT, Reader
 from nodeagent.host.store.opening import read_only_open
 from nodeagent.reasons import Reason, hint
@@ -134,8 +135,9 @@ def _desired() -> ConfigSource | None:
     settings = load().settings
     if settings.cluster.source != "file":
         return None
-    text = read(settings.desired_config)
-    return ConfigSource(parse(text, settings.desired_config).name, hashlib.sha256(text).hexdigest(), text)
+    path = desired_file(settings.desired_config, settings.state_dir)
+    text = read(path)
+    return ConfigSource(parse(text, path).name, hashlib.sha256(text).hexdigest(), text)
 
 
 def stored_note(key: str) -> str:

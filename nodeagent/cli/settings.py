@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.cli._io import emit
+from nodeagent.cli._plan_inputs import merged_text
 from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse
@@ -114,7 +115,9 @@ def _checked_files() -> list[dict[str, Any]]:
 def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
     title = f"{what} {path}"
     try:
-        text = Path(path).read_bytes()
+        text = merged_text([path]) if what == "desired config" and Path(path).is_dir() else Path(path).read_bytes()
+    except InvalidInput as error:
+        return _result(title, error.problems or [Problem(path, error.message)])
     except FileNotFoundError:
         return _result(title, skipped="not found") if optional else _result(title, [Problem(path, "does not exist")])
     # The command is for ordinary users too, and a desired config has secrets.

@@ -33,6 +33,7 @@ NAMES: Final = (
     "etcd_guard",
     "etcd_members",
     "fleetlock",
+    "fragments",
     "maintenance",
     "cluster",
     "mcd_import",

@@ -24,6 +24,11 @@ SETTLE = 0.2
 NO_WATCH_POLL = 30.0
 
 
+def desired_file(path: str, state_dir: str) -> str:
+    """Return the file of the desired config. A directory at ``path`` gives what is written to it. Blocks."""
+    return os.path.join(state_dir, "desired.json") if os.path.isdir(path) else path  # noqa: PTH112, PTH118
+
+
 async def read(path: str) -> bytes | None:
     """Return the content, None without a file. Raises ``InvalidInput`` if users other than root can write it."""
     return await asyncio.to_thread(read_now, path)

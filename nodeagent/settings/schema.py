@@ -102,7 +102,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``node_name``: name of this node in the cluster and as a lease holder. "": the host name, which kubelet uses too.
 
-    ``desired_config``: the MachineConfig to apply if it does not come from a cluster. Watched; may be missing.
+    ``desired_config``: the MachineConfig to apply if it does not come from a cluster, or a directory of MachineConfigs
+    that are merged. Watched; a file may be missing.
 
     ``policy``: a ``MachineConfiguration`` whose node disruption policy replaces built-in entries; "" for none. The file
     at the default path may be missing; a file at any other path must exist. Drop-ins beside it, for the default path
