@@ -138,5 +138,8 @@ class ManagedNode(SimNode):
                 while not so():
                     await asyncio.sleep(STEP)
         except TimeoutError:
+            if self.life is not None and self.life.done():
+                # What ended the daemon is the cause.
+                self.life.result()
             state = self.status()
             raise AssertionError(f"not so after {timeout:g} s: {what}; {state}; {self.conditions()}") from None

@@ -18,7 +18,7 @@ from integration.cluster.api import Object
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import Memory
 from nodeagent.agent.loop import Loop
-from nodeagent.door import FleetHost
+from nodeagent.door import FleetHost, FleetSlots
 from nodeagent.features.cluster.backend import Cluster as Side
 from nodeagent.features.cluster.decide.drain import Remaining
 from nodeagent.features.slots.leases import slots_of
@@ -148,7 +148,8 @@ class SimNode(Host):
         side = self.side
         assert side is not None
         host = FleetHost(settings=self._settings, clock=SystemClock(), host_id=lambda: f"host-of-{self.node}")
-        slots = slots_of(host, side.client, self._settings.of(SlotSettings))
+        pool = self._settings.of(SlotSettings)
+        slots = slots_of(host, side.client, pool) if pool.pool else FleetSlots()
         return Coordination(
             side.lease,
             slot=slots.disrupt,
