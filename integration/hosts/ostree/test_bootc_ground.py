@@ -15,6 +15,7 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts.errors import CommandFailed
 from integration.hosts.ostree import small_registry
 from integration.hosts.ostree.conftest import IMAGE, Publish
+from integration.hosts.ostree.disk import OSNAME
 from integration.hosts.ostree.ostree_host import STAGED, OstreeHost
 from integration.hosts.ostree.test_harness import reboot
 from integration.trees import parts
@@ -106,6 +107,24 @@ def test_an_update_without_bootc(bootc_host: OstreeHost, publish_bootc: Publish)
     assert host.read_text(CONTENT) == B.files[CONTENT]
     assert "added=1" in host.cmdline
     assert "quiet" not in host.cmdline
+
+
+def test_a_new_tree_runs_in_a_sandbox(bootc_host: OstreeHost, publish_bootc: Publish) -> None:
+    """As rpm-ostree checks a tree before it counts. bootc has no such check."""
+    host, b = bootc_host, publish_bootc(B)
+    pull(host, b)
+    stage(host, b, "--lock-finalization")
+    usr = f"/ostree/deploy/{OSNAME}/deploy/{host.deployments()[0].checksum}.0/usr"
+    links = [word for name in ("lib", "lib64", "bin") for word in ("--symlink", f"usr/{name}", f"/{name}")]
+    assert host.run(["bwrap", "--ro-bind", usr, "/usr", *links, "/usr/bin/true"]).returncode == 0
+    missing = host.run(["bwrap", "--ro-bind", usr, "/usr", *links, "/usr/bin/not-there"], check=False)
+    assert (missing.returncode, missing.stderr) == (1, TEXTS["sandbox"])
+
+
+def test_a_pull_needs_a_writable_sysroot(bootc_host: OstreeHost, publish_bootc: Publish) -> None:
+    reference = f"ostree-unverified-registry:{publish_bootc(B).by_digest}"
+    done = bootc_host.run(["ostree", "container", "image", "pull", "--quiet", REPO, reference], check=False)
+    assert (done.returncode, anonymous(done.stderr)) == (1, TEXTS["read-only"])
 
 
 @pytest.mark.long
