@@ -17,6 +17,7 @@ CONFIG = "/sysroot/ostree/repo/config"
 EACH_OBJECT = "per-object-fsync=true"
 SCRIPT = """\
 import asyncio, glob, sys
+from functools import partial
 from pathlib import Path
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
 from nodeagent.host.dbus.client import Bus
