@@ -139,11 +139,6 @@ def test_a_reboot_is_held_back(cli: Cli, daemon: FakeDaemon, config: str) -> Non
     assert applied(daemon)[0]["no_reboot"].value is True
 
 
-def test_a_time_that_is_none(cli: Cli, daemon: FakeDaemon, config: str) -> None:
-    given = cli("apply", config, "--at", "noon", "--json")
-    assert (given.code, given.error["reason"], applied(daemon)) == (2, "BadTime", [])
-
-
 WAITING = {
     "phase": "Leasing",
     "reason": "RebootRequired",

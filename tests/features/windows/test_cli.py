@@ -38,3 +38,8 @@ def test_a_window_by_its_name(cli: Cli, daemon: FakeDaemon, config: str, no_sett
     assert cli("apply", config, "--at", "nights").code == 0
     assert applied(daemon)[0]["window"].value == "sat,sun 02:00 60"
     assert cli("apply", config, "--at", "days", "--json").error["reason"] == "BadTime"
+
+
+def test_a_time_that_is_none(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    given = cli("apply", config, "--at", "noon", "--json")
+    assert (given.code, given.error["reason"], applied(daemon)) == (2, "BadTime", [])

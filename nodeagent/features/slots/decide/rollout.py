@@ -28,6 +28,7 @@ from nodeagent.core.coordination.kube_objects import (
 )
 from nodeagent.core.coordination.lease import read_lease
 from nodeagent.core.coordination.operations import is_by_operator
+from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.reasons import Reason
 
 SCHEMA: Final = "nodeagent/fleet/v1"
@@ -278,18 +279,18 @@ def _pool_member(node: Node, pool: str, target: str, objects: ClusterObjects) ->
     elif (
         member.progress is NodeProgress.DEGRADED
         and request.cordoned
-        and Reason.CORDONED not in [f.reason for f in member.flags]
+        and SlotReason.CORDONED not in [f.reason for f in member.flags]
     ):
         member = replace(member, flags=sorted({*member.flags, _CORDONED}))
     return member
 
 
 _NO_DESIRED_CONFIG: Final = Gate(
-    Reason.NO_DESIRED_CONFIG,
+    SlotReason.NO_DESIRED_CONFIG,
     "it has no desiredConfig, so its controller counts it as unavailable and gives it none: annotate the first one",
 )
 _CORDONED: Final = Gate(
-    Reason.CORDONED,
+    SlotReason.CORDONED,
     "its controller gives a cordoned node no other config: run kubectl uncordon after a check of the node",
 )
 
@@ -315,7 +316,7 @@ def _flags(node: Node, request: ControllerRequest, objects: ClusterObjects) -> S
     gates = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
     notes = node["metadata"].get("annotations") or {}
     if request.cordoned and CORDONED_BY not in notes and not request.drain.startswith("drain-"):
-        gates.append(Gate(Reason.CORDONED, "the node is cordoned, and not by an update"))
+        gates.append(Gate(SlotReason.CORDONED, "the node is cordoned, and not by an update"))
     for condition in (node.get("status") or {}).get("conditions") or ():
         kind, message = condition["type"], condition.get("message") or condition.get("reason") or ""
         if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition["status"] != "True":
