@@ -228,6 +228,7 @@ class Reason(ReasonEnum):
     NODE_UNKNOWN = "NodeUnknown", Kind.REFUSED, "wait until the kubelet has registered the node, or correct the setting with its name"
     NODE_NOT_READY = "NodeNotReady", Kind.FAULT, "kubectl describe node and journalctl -u kubelet show why pods cannot run on the node"
     CLUSTER_DECIDES = "ClusterDecides", Kind.REFUSED, "change the Node's desiredConfig, or ask again for it: nodeagent.org/retry=NAME on the Node"
+    CORDONED = "Cordoned", Kind.REFUSED, "find out why (kubectl describe node); kubectl uncordon when it may continue"
 
     # etcd on this host
     ETCD_UNREACHABLE = "EtcdUnreachable", Kind.UNREACHABLE, "nodeagent etcd status as root; crictl ps --name etcd; the JSON gateway must be on"

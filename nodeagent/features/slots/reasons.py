@@ -14,5 +14,4 @@ class SlotReason(ReasonEnum):
     POOL_ORDER = "PoolOrder", Kind.REFUSED, "wait for the named pool; nodeagent fleet status shows its nodes; slots.order sets the order"
     NO_FLEET = "NoFleet", Kind.REFUSED, "check that it is the right cluster (--kubeconfig, --context)"
     NO_DESIRED_CONFIG = "NoDesiredConfig", Kind.FAULT, "kubectl annotate node NODE machineconfiguration.openshift.io/desiredConfig=CONFIG"
-    CORDONED = "Cordoned", Kind.REFUSED, "find out why (kubectl describe node); kubectl uncordon when it may continue"
     # fmt: on

@@ -279,7 +279,7 @@ def _pool_member(node: Node, pool: str, target: str, objects: ClusterObjects) ->
     elif (
         member.progress is NodeProgress.DEGRADED
         and request.cordoned
-        and SlotReason.CORDONED not in [f.reason for f in member.flags]
+        and Reason.CORDONED not in [f.reason for f in member.flags]
     ):
         member = replace(member, flags=sorted({*member.flags, _CORDONED}))
     return member
@@ -290,7 +290,7 @@ _NO_DESIRED_CONFIG: Final = Gate(
     "it has no desiredConfig, so its controller counts it as unavailable and gives it none: annotate the first one",
 )
 _CORDONED: Final = Gate(
-    SlotReason.CORDONED,
+    Reason.CORDONED,
     "its controller gives a cordoned node no other config: run kubectl uncordon after a check of the node",
 )
 
@@ -316,7 +316,7 @@ def _flags(node: Node, request: ControllerRequest, objects: ClusterObjects) -> S
     gates = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
     notes = node["metadata"].get("annotations") or {}
     if request.cordoned and CORDONED_BY not in notes and not request.drain.startswith("drain-"):
-        gates.append(Gate(SlotReason.CORDONED, "the node is cordoned, and not by an update"))
+        gates.append(Gate(Reason.CORDONED, "the node is cordoned, and not by an update"))
     for condition in (node.get("status") or {}).get("conditions") or ():
         kind, message = condition["type"], condition.get("message") or condition.get("reason") or ""
         if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition["status"] != "True":
