@@ -7,4 +7,4 @@ from typing import Final
 
 from nodeagent.commands import PlanLines
 
-PLAN_LINES: Final = (PlanLines("boot_count", f"{__name__}.cli", after="the reboot"),)
+PLAN_LINES: Final = (PlanLines("boot_count", f"{__name__}.decide", after="the reboot"),)

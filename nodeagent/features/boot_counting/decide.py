@@ -13,10 +13,10 @@ Facts (greenboot's ``08_greenboot.cfg`` and Fedora's ``08_fallback_counting``, w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 # Boots of a new deployment, as many as greenboot has by default: two power cuts during a boot are no verdict on it.
 TRIES: Final = 3
@@ -62,6 +62,12 @@ def phrase(counting: BootCounting) -> str:
             return f"counted by systemd-boot{greenboot}"
         case _:
             return f"not counted: {counting.why}{greenboot}"
+
+
+def plan_lines(part: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a plan says about them. ``part`` is a ``BootCounting`` in JSON."""
+    counting = BootCounting(CountedBy(part["by"]), str(part["why"]), bool(part["greenboot"]))
+    yield f"boots of the new OS: {phrase(counting)}"
 
 
 @dataclass(frozen=True, slots=True)
