@@ -47,7 +47,9 @@ VM_TESTS = $(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integr
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 ROOT := $(filter 0,$(shell id -u))
 TOOLS := packaging/tools.sh
-RING1 ?= tests
+# Rules for the source and the pages, which need no other part of ring 1.
+RULES := $(addprefix tests/,test_docs.py test_errors.py test_guards.py test_imports.py test_licence.py test_names.py features/test_doors.py walkthrough)
+RING1 ?= tests $(addprefix --ignore=,$(RULES))
 SINCE ?= main
 # `make mutants MUTANTS="--seed 3 --count 20 core/plan"`
 MUTANTS ?=
@@ -88,7 +90,7 @@ demo-node: demo-tools venv ## a change of the kubelet under a running pod, on a 
 test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a container
 	@$(TOOLS) missing unit-tests || echo "ring 1 skips the tests that need these"
 	@echo "== ring 1: pure and protocol tests"
-	@$(PYTEST) -q -n 4 --dist worksteal tests
+	@$(PYTEST) -q -n 4 --dist worksteal $(RING1)
 	@echo "== ring 2: the package, and real systemd hosts"
 	@$(TOOLS) $(if $(ROOT),install,boot) hosts images package interpreter package-tests || echo "ring 2 skips what needs that"
 	@$(HOST_TESTS) -m "not long"
@@ -162,7 +164,7 @@ integration: vm-long cluster node-tools node-long bootupd ostree-container ostre
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV) "$(PYTHONS)" $(PYTEST_OPTIONS)
 
-check: venv ## ruff, mypy --strict, import contract, dead code, words of the style guide
+check: venv ## ruff, mypy --strict, import contract, dead code, words of the style guide, the tests of such rules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -170,6 +172,7 @@ check: venv ## ruff, mypy --strict, import contract, dead code, words of the sty
 	@$(BIN)/vulture
 	@$(BIN)/uv lock --check --quiet
 	@$(BIN)/python docs/words.py
+	@$(PYTEST) -q -n 2 $(RULES)
 	@echo "make check: clean"
 
 format: venv ## rewrite to the project's format

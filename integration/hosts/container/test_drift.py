@@ -230,7 +230,7 @@ def test_entries_without_actions_are_put_back_at_once(make_node: HostMaker) -> N
 
 def test_the_program_is_named_if_it_is_known(make_node: HostMaker) -> None:
     host = configured(make_node)
-    host.run(["sh", "-c", "sh -c 'echo x >$1; sleep 2' sh /etc/app/content"])
+    host.run(["sh", "-c", "sh -c 'echo x >$1; sleep 8' sh /etc/app/content"])
     until_drift(host, {"file:/etc/app/content"})
     (found,) = agent.status(host)["drift"]
     assert found["by"].startswith("sh, pid ")
