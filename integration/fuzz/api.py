@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from integration.fuzz.target import Target, choices, document
-from nodeagent.core.coordination.annotations import read_request
 from nodeagent.core.coordination.gates import (
     hooks_with,
     hooks_without,
@@ -17,6 +16,7 @@ from nodeagent.core.coordination.gates import (
     node_gates,
 )
 from nodeagent.core.coordination.kube_objects import (
+    ApiStatus,
     LeaseObject,
     Machine,
     MachineConfigNode,
@@ -26,27 +26,9 @@ from nodeagent.core.coordination.kube_objects import (
     NodeMaintenance,
     Pod,
 )
-from nodeagent.core.coordination.kube_time import ServerClock
-from nodeagent.core.coordination.lease import Claim, read_lease
-from nodeagent.features.cluster.decide.annotations import drain_request, source_of
-from nodeagent.features.cluster.decide.conditions import NodeState, conditions, differing
-from nodeagent.features.cluster.decide.drain import (
-    DrainPolicy,
-    PodWait,
-    cause_of,
-    classify,
-    daemon_set_of,
-    eviction,
-    remaining_pod,
-    remedy,
-)
-from nodeagent.features.cluster.decide.drain_order import DrainOrder, present_step
-from nodeagent.features.cluster.decide.lease import judge, renewal, take_over
-from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress, changed_status
-from nodeagent.features.cluster.decide.readiness import unready
+from nodeagent.core.coordination.lease import read_lease
 from nodeagent.kube.decode import decoded, status_of
 from nodeagent.kube.errors import ServerFault, from_answer
-from nodeagent.update.states import Phase
 
 # Every field that some reader reads, as one object of every kind.
 WHOLE: Final[dict[str, Any]] = {
@@ -93,33 +75,11 @@ REFUSAL: Final[dict[str, Any]] = {
     "message": 'admission webhook "d.x" denied it',
     "details": {"causes": [{"reason": "DisruptionBudget", "message": "needs 1"}], "retryAfterSeconds": 5},
 }
-CLAIM: Final = Claim("nodeagent", "op", "why", "host")
-PROGRESS: Final = UpdateProgress(Phase.DRAINING, "", "c")
-SINCE: Final = "2026-01-01T00:00:00Z"
 
 
 def _node(node: Node) -> None:
     node_gates(node, controls_node=False)
     machine_of(node)
-    unready(node, None, SINCE, "2026-01-01T01:00:00Z", {"pods": "9"}, {})
-    drain_request(read_request(node), "c")
-    differing(conditions(NodeState("a", "b", draining=True)), (node.get("status") or {}).get("conditions") or (), SINCE)
-
-
-def _pod(pod: Pod) -> None:
-    for policy in (DrainPolicy(), DrainPolicy(unmanaged=False, local_data=False)):
-        classify(pod, policy)
-    daemon_set_of(pod)
-    eviction(pod)
-    present_step(DrainOrder(("a=b",), ("!c",)), [pod])
-    remedy(remaining_pod(pod, PodWait.BUDGET, "x"))
-
-
-def _lease(lease: LeaseObject) -> None:
-    held, clock = read_lease(lease), ServerClock().updated(1e9, 0.0, 1.0)
-    judge(held, None, CLAIM, clock, 5.0)
-    renewal(held, 60.0, 1e9)
-    take_over(held, CLAIM, "n", "u", 60.0, 1e9)
 
 
 def _machine(machine: Machine) -> None:
@@ -128,18 +88,14 @@ def _machine(machine: Machine) -> None:
     hooks_without(machine)
 
 
-def _config_node(found: MachineConfigNode) -> None:
-    changed_status(PROGRESS, found.get("status") or {}, SINCE)
-
-
 READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {
     Node: _node,
-    Pod: _pod,
-    LeaseObject: _lease,
+    Pod: lambda found: found,
+    LeaseObject: read_lease,
     Machine: _machine,
     NodeMaintenance: lambda found: maintenance_gates("n", [found]),
     MachineConfigPool: lambda found: found,
-    MachineConfigNode: _config_node,
+    MachineConfigNode: lambda found: found,
     MachineOSConfig: lambda found: found,
 }
 
@@ -159,29 +115,32 @@ def read_objects(data: bytes, readers: Mapping[type[Any], Callable[[Any], object
         except ServerFault:
             continue
         read(value)
-        if kind is Node:
-            source_of(found)
 
 
 def refusals(data: bytes) -> None:
+    for status, detail, message in read_refusals(data):
+        from_answer(status, detail, "POST /x", message)
+
+
+def read_refusals(data: bytes) -> Iterator[tuple[int, ApiStatus, str]]:
+    """Yield each status of a refusal with the decoded answer and its message."""
     found = document(REFUSAL, data)
-    if found is None:
-        return
-    for status in (403, 404, 409, 429, 500):
-        detail = status_of(found)
-        from_answer(status, detail, "POST /x", str(found.get("message")))
-        cause_of(status, detail)
+    if found is not None:
+        for status in (403, 404, 409, 429, 500):
+            yield status, status_of(found), str(found.get("message"))
 
 
-TARGETS: Final = (
-    Target("api-objects", objects, [b"{}", b'{"metadata": {"namespace": "d", "uid": "x"}, "spec": {}}', *choices(40)]),
-    Target(
-        "api-refusals",
-        refusals,
-        [
-            b'{"message": "API rate limit exceeded", "details": "retry in 5 s"}',
-            b'{"message": ["x"], "details": {"causes": [{"reason": ["x"]}]}}',
-            *choices(12),
-        ],
-    ),
+OBJECTS: Final = (
+    b"{}",
+    b'{"metadata": {"namespace": "d", "uid": "x"}, "spec": {}}',
+    # Inputs of earlier runs that failed.
+    b'{"\\ud800": 1}',
+    b'{"metadata": {"name": "\\ud800", "uid": "u", "resourceVersion": "1"}}',
+    *choices(40),
 )
+REFUSALS: Final = (
+    b'{"message": "API rate limit exceeded", "details": "retry in 5 s"}',
+    b'{"message": ["x"], "details": {"causes": [{"reason": ["x"]}]}}',
+    *choices(12),
+)
+TARGETS: Final = (Target("api-objects", objects, OBJECTS), Target("api-refusals", refusals, REFUSALS))

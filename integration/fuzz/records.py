@@ -7,10 +7,7 @@ import json
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
-
 from integration.fuzz.target import Target, choices, document
-from nodeagent.features.cluster.decide.lease import LeaseToken
 from nodeagent.host.store import rows
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry
@@ -68,9 +65,6 @@ def stored(data: bytes) -> None:
         rows.snapshot_from_row("path:/etc/x", row, rows.checksum("path:/etc/x", row, b"x"), b"x")
     # A damaged record is salvaged, whatever it is.
     rows.salvage_record(row, row)
-    if found is not None:
-        with suppress(*DAMAGE):
-            msgspec.convert(found, LeaseToken)
 
 
 TARGETS: Final = (Target("rows", stored, [b"", b"{}", b"[]", json.dumps(RECORD).encode(), *choices(40)]),)

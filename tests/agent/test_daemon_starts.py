@@ -8,10 +8,7 @@ import itertools
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing, suppress
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -20,38 +17,24 @@ from nodeagent.agent import daemon, supervise, tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.report.dbus import MANAGER, NAME, PATH
 from nodeagent.cli._client import Client
-from nodeagent.cli.status import view
-from nodeagent.core.config import paths
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.errors import AgentError
-from nodeagent.features.fence import host_fence
-from nodeagent.features.fence.host_fence import recover
-from nodeagent.host import boot
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.store.rows import checksum
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.record import Record
 from nodeagent.update.states import Apply, Phase
+from tests.agent.lived_in import host, is_useful, lived_in
 from tests.agent.whole_daemon import WholeDaemon, source
-from tests.cli.daemon.conftest import NOW
 from tests.host.fake_logind import FakeLogind
-from tests.host.store.store_data import entry, snapshots
+from tests.host.store.store_data import entry
 from tests.support import damage
 from tests.support.disk import needs_root
-from tests.support.fixtures import PrivateBus, private_bus
+from tests.support.fixtures import private_bus
 from tests.support.needs import acts_as_root
 
-__all__ = ["private_bus"]
-
-
-@pytest.fixture
-def host(tmp_path: Path, private_bus: PrivateBus, monkeypatch: pytest.MonkeyPatch) -> WholeDaemon:
-    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", private_bus.address)
-    assert boot.identify.__kwdefaults__ is not None
-    monkeypatch.setitem(boot.identify.__kwdefaults__, "pause", 0)  # No systemd answers here.
-    monkeypatch.delitem(paths._TREES, "/tmp")  # Managed files of these tests are there.
-    return WholeDaemon(tmp_path, private_bus.address)
+__all__ = ["host", "private_bus"]
 
 
 async def phase(client: Client) -> str:
@@ -105,57 +88,6 @@ async def test_without_valid_settings_it_does_nothing_until_there_are_some(host:
             await asyncio.sleep(0.02)
 
 
-OLD, NEW = source("old", {"/nowhere-of-nodeagent/a": "1"}), source("new", {"/nowhere-of-nodeagent/a": "2"})
-
-
-async def lived_in(host: WholeDaemon) -> None:
-    """A store with a row in each table, as a host has one that was updated often and is degraded just now."""
-    await host.status()
-    async with host.store() as store:
-        for config in (OLD, NEW):
-            await store.put_config(config)
-        done = replace(entry(1), from_name="", to_name="old")
-        await store.promote(Record(), OLD.digest, done)
-        await store.promote(Record(), NEW.digest, done)
-        await store.remember("u1", snapshots(1))
-        await store.keep_originals(snapshots(2))
-        await store.add_made_dirs(["/nowhere-of-nodeagent"])
-        await store.take_lease(Holder("nodeagent", "u1", "update to new", "2026-01-01T00:00:00.000Z"))
-        since = "2026-01-01T00:00:00.000Z"
-        note = {"id": "m1", "requester": "root", "reason": "disk swap", "since": since}
-        await store.keep_note("maintenance", json.dumps(note))
-        await store.save(
-            Record(
-                phase=Phase.DEGRADED,
-                reason="VerifyFailed",
-                message="x",
-                update_id="u1",
-                from_digest=OLD.digest,
-                to_digest=NEW.digest,
-                to_name="new",
-            )
-        )
-    host.policy.write_text("files: [{path: /etc/x, actions: [{type: None}]}]\n")
-    host.policy.chmod(0o600)
-
-
-async def is_useful(host: WholeDaemon, *, works: bool = True) -> dict[str, Any]:
-    """Ready, with a status that every command can show, and obedient."""
-    async with host.running() as client:
-        status = await client.status()
-        assert view(status, NOW)
-        if works:
-            with suppress(AgentError):
-                await client.verify()
-            with suppress(AgentError):
-                await client.history(10)
-            await client._call("Reload")
-            await asyncio.sleep(0)
-        status = await client.status()
-    assert any(message.startswith("STATUS=") for message in host.notifier.messages)
-    return status
-
-
 @pytest.mark.finding(
     "daemon: a start with damaged files, store: damaged content",
     "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
@@ -194,26 +126,6 @@ async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -
         damaged(path)
         status = await is_useful(host)
         assert status["daemon"] == "running", way
-
-
-@pytest.mark.finding(
-    "daemon: leftovers, daemon: no bug ends it",
-    "A damaged restore log of the fence does not keep the agent from starting, and names of processes and mount "
-    "points of any bytes do not switch the fence off.",
-)
-@acts_as_root
-async def test_a_damaged_restore_log_of_the_fence(host: WholeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    await lived_in(host)
-    for way, damaged in damage.FILES.items():
-        entries = host.directory / way
-        entries.mkdir()
-        monkeypatch.setattr(host_fence, "recover", partial(recover, path=entries))
-        for name in ("disk-8:0", "unit-rpm-ostreed.service", "x"):
-            path = entries / f"{name}.undo"
-            path.write_text("{}")
-            damaged(path)
-        status = await is_useful(host)
-        assert (status["phase"], status["reason"]) == ("Degraded", "VerifyFailed"), way
 
 
 @pytest.mark.finding(

@@ -30,7 +30,7 @@ def test_the_text_of_each_hint(golden: Golden) -> None:
     golden("hints", "reasons", hints(Reason))
     for name, door in features.doors().items():
         if door.reasons is not None:
-            golden("hints", f"reasons of the feature {name}", hints(door.reasons))
+            golden("hints", f"reasons of the feature {name}", hints(door.reasons), feature=name)
 
 
 def hints(words: type[ReasonEnum]) -> str:

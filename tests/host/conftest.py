@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from tests.support.fixtures import bus, loop_device, no_leaked_fds, private_bus
+from tests.support.fixtures import bus, no_leaked_fds, private_bus
 
-__all__ = ["bus", "loop_device", "no_leaked_fds", "private_bus"]
+__all__ = ["bus", "no_leaked_fds", "private_bus"]

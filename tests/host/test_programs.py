@@ -20,13 +20,13 @@ import nodeagent
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.domain import ReloadProof
 from nodeagent.errors import ServiceUnavailable
-from nodeagent.features.etcd_members.host import program_version
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.health import reload_problem
 from nodeagent.host.ostree.programs import ostree_version
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 from nodeagent.host.static_pods.running import Crictl
 from nodeagent.host.users import HostUsers
+from tests.support import examples
 
 SHELL = "/bin/sh"
 # Much longer than a test may take: the runs below end without waiting for it.
@@ -92,10 +92,6 @@ async def _check_sudoers(directory: Path) -> None:
     await HostValidator(search_path=str(directory)).check(MachineConfig("old"), new)
 
 
-async def _version_of_etcd(_directory: Path) -> None:
-    await program_version("true")
-
-
 async def _version_of_ostree(_directory: Path) -> None:
     await ostree_version()
 
@@ -111,10 +107,10 @@ async def _reload(_directory: Path) -> None:
 CALLERS: Sequence[Callable[[Path], Awaitable[None]]] = (
     _set_password,
     _check_sudoers,
-    _version_of_etcd,
     _version_of_ostree,
     _pods,
     _reload,
+    *examples.listed("PROGRAMS"),
 )
 LACKS = {
     "processes": BlockingIOError(errno.EAGAIN, "x"),

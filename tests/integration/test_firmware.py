@@ -5,10 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from integration.hosts.vm.firmware import FOREIGN, SIGNER, foreign
 from integration.hosts.vm.qemu import Firmware, Hardware, Kernel, arguments
-from nodeagent.features.bootloader.decide.secure_boot import KernelTrust, accepts, signature_lists, signatures_of
-from tests.support.signed_image import certificate, image, signature, signature_list
 
 HARDWARE = Hardware("kvm", Path("/disk"), Path("/media"))
 FIRMWARE = Firmware(Path("/code"), Path("/variables"), Path("/esp"))
@@ -28,13 +25,3 @@ def test_a_machine_without_one_is_as_before() -> None:
     assert argv[argv.index("-kernel") + 1 :][:5] == ["/vmlinuz", "-initrd", "/initrd", "-append", "quiet"]
     assert "smm=on" not in " ".join(argv)
     assert "esp" not in " ".join(argv)
-
-
-def test_a_foreign_kernel_differs_in_its_signature_only() -> None:
-    ca, debian = certificate(SIGNER.decode()), image([signature(SIGNER.decode())], {".text": SIGNER})
-    keys = signature_lists(signature_list(ca))
-    changed = foreign(debian)
-    assert len(changed) == len(debian)
-    assert (changed.count(SIGNER), changed.count(FOREIGN)) == (1, 1)
-    assert accepts(keys, signatures_of(debian)) is KernelTrust.ACCEPTED
-    assert accepts(keys, signatures_of(changed)) is KernelTrust.REFUSED

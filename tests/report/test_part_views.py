@@ -11,7 +11,6 @@ import pytest
 
 from nodeagent import installed
 from nodeagent.door import Door
-from nodeagent.features.fence.decide.view import FenceView
 from nodeagent.report import status_fold
 from nodeagent.report.counters import Counters
 from nodeagent.report.exposition import Family, MetricKind, render
@@ -32,6 +31,11 @@ from nodeagent.update.states import Phase
 @dataclass(frozen=True)
 class Sprinkler:
     litres: int
+
+
+@dataclass(frozen=True)
+class Hose:
+    is_open: bool
 
 
 @dataclass
@@ -75,12 +79,12 @@ def sprinkler() -> Iterator[None]:
 
 
 def test_a_part_is_found_by_its_class() -> None:
-    status = Status().with_part(Sprinkler(3)).with_part(FenceView(True))
-    assert (status.part(Sprinkler), status.part(FenceView)) == (Sprinkler(3), FenceView(True))
+    status = Status().with_part(Sprinkler(3)).with_part(Hose(True))
+    assert (status.part(Sprinkler), status.part(Hose)) == (Sprinkler(3), Hose(True))
     assert status.with_part(Sprinkler(4)).part(Sprinkler) == Sprinkler(4)
     without = status.without_part(Sprinkler)
-    assert (without.part(Sprinkler), without.part(FenceView)) == (None, FenceView(True))
-    assert without == Status().with_part(FenceView(True))
+    assert (without.part(Sprinkler), without.part(Hose)) == (None, Hose(True))
+    assert without == Status().with_part(Hose(True))
     assert Status().without_part(Sprinkler) == Status()
 
 

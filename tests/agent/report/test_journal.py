@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the journal. The messages of all events are in ``tests/golden/journal.txt``."""
+"""Entries of the journal. The message of each event is in ``journal.txt`` of the golden texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from nodeagent.report.views.registry import view_of, views
 from nodeagent.update.ports import events
 from nodeagent.update.ports.events import DeploymentsChanged, StagingAdvanced, StepProgress, UpdateContext
 from nodeagent.update.states import Phase
-from tests.support.event_examples import CHANGES, EXAMPLES, ORDER
+from tests.support import examples
+from tests.support.event_examples import BASE, CHANGES, EXAMPLES, ORDER
 from tests.support.golden import Golden
 
 
@@ -46,10 +47,11 @@ def test_the_packages_of_a_staged_deployment_are_no_field_of_the_entry(journal: 
 
 def test_the_message_of_each_event(golden: Golden) -> None:
     assert {type(event) for event in EXAMPLES} == set(views())
-    lines = [
-        f"{type(event).__name__}: {view_of(event).sentence(event, Status(current='worker-1'))}\n" for event in EXAMPLES
-    ]
-    golden("journal", "events", "".join(lines))
+    for feature, shown in {"": BASE, **examples.by_feature("EVENTS")}.items():
+        lines = [
+            f"{type(event).__name__}: {view_of(event).sentence(event, Status(current='worker-1'))}\n" for event in shown
+        ]
+        golden("journal", "events", "".join(lines), feature=feature)
 
 
 def test_deployments_are_no_field_of_the_entry(journal: list[dict[str, Any]]) -> None:

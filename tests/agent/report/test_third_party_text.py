@@ -13,8 +13,6 @@ from nodeagent import log
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report
 from nodeagent.errors import Refused
-from nodeagent.features.cluster.decide.drain import PodWait, Remaining
-from nodeagent.features.cluster.events import DrainAdvanced
 from nodeagent.report.counters import Counters
 from nodeagent.report.exposition import render
 from nodeagent.report.metrics import samples
@@ -24,8 +22,8 @@ from nodeagent.report.status_line import line
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
 from nodeagent.update.states import Phase
-
-BAD = "\x1b]0;owned\x07\x1b[31mroot: all is well\nNov 23 host sshd[1]: Accepted\u202e" + "x" * 5000
+from tests.support import examples
+from tests.support.third_party import BAD
 
 
 def texts(value: Any) -> list[str]:
@@ -43,8 +41,8 @@ def harmless(value: Any) -> bool:
 EVENTS = [
     UpdateWaiting(UpdateContext(Phase.REBOOTING), f"the reboot is blocked by {BAD}", "RebootBlocked"),
     LeaseChanged(Holder(BAD, "op", BAD, "")),
-    DrainAdvanced((Remaining("ns", "pod", PodWait.OTHER, BAD),)),
     HostDegraded(UpdateContext(Phase.DEGRADED), BAD, "OsBusy"),
+    *examples.listed("THIRD_PARTY"),
 ]
 
 

@@ -17,6 +17,7 @@ from nodeagent.reasons import Reason, hint
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry
 from tests.cli.daemon.test_apply import CONFIG, config
+from tests.support import examples
 from tests.support.fixtures import PrivateBus
 
 __all__ = ["config"]
@@ -29,9 +30,7 @@ REQUESTS: Final = {
     "rollback": ("Rollback",),
     "rollback --wait": ("History", "Get", "Rollback"),
     "reboot": ("Get", "Reboot"),
-    "maintenance start --reason disk": ("Get", "StartMaintenance"),
-    "maintenance stop": ("StopMaintenance", "Get"),
-    "etcd join": ("ChangeEtcdMember",),
+    **examples.joined("REQUESTS"),
 }
 # Commands that read. Most of them read the store if they get no answer.
 READS: Final = {
@@ -43,35 +42,28 @@ READS: Final = {
     "history show": ("Update",),
     "history diff u1 u2": ("Update",),
     "logs": ("Update",),
-    "report --html page.html": ("Update", "History"),
     "verify": ("Verify",),
-    "maintenance status": ("Get",),
     "lease show": ("Get",),
     "config current": ("Config",),
     "policy suggest FILE": ("Plan",),
+    **examples.joined("READS"),
 }
 # The daemon is not involved, or its absence is a part of the answer, or the command waits for the daemon (a service
 # of systemd, which has a deadline).
 WITHOUT: Final = (
-    "bootstrap",
-    "boot-complete",
     "daemon",
     "explain",
-    "fetch-extensions",
     "render",
-    "fleet",
-    "selfcheck",
     "settings",
     "version",
+    *examples.listed("WITHOUT"),
 )
 CHANGES: Final = (
     "Apply",
     "Cancel",
     "Rollback",
     "Reboot",
-    "StartMaintenance",
-    "StopMaintenance",
-    "ChangeEtcdMember",
+    *examples.listed("CHANGES"),
 )
 CASES: Final = [
     (words, member, lost)

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
 import psutil
 import pytest
 
-from nodeagent.features.fence.sensors.sensors import find_etcd
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints
 from nodeagent.host.etcd.processes import processes
@@ -308,18 +306,6 @@ def test_users_block_nothing_with_a_name(tmp_path: Path) -> None:
     process(tmp_path, 79, "etcd", uid=0, cgroup="/user.slice/user-0.slice/session-2.scope")
     process(tmp_path, 80, "etcd", uid=1000, cgroup="/system.slice/etcd.service")
     assert [each.pid for each in processes(tmp_path)] == [79, 80]
-
-
-@pytest.mark.finding(
-    "fence: who gets the real-time class",
-    "Only the member gets the real-time class of I/O, not any process of its name.",
-)
-async def test_only_processes_of_the_system_get_priority(tmp_path: Path) -> None:
-    for number, uid in ((70, 0), (71, 110), (72, 1000), (73, 61190), (74, 65534), (75, 100_000)):
-        process(tmp_path, number, "etcd", uid=uid)
-    victim = await find_etcd(root=tmp_path)
-    assert victim is not None
-    assert await asyncio.to_thread(victim.pids) == [70, 71, 73]
 
 
 def test_an_enabled_unit(tmp_path: Path) -> None:
