@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.support import examples
+
 PACKAGE: Final = Path(__file__).parents[1] / "nodeagent"
 MOST: Final = 30
 
@@ -16,18 +18,12 @@ MOST: Final = 30
 EXECUTABLE: Final = "needs executable memory"
 # Half a second and 75 MB of files, for hosts of a cluster only.
 CLIENT: Final = "the client of the API server"
-# A fault in the fence, or in what it needs of the host, must not prevent an update.
-FENCE: Final = "the fence is not imported where it is turned off"
 
 LATER: Final = {
     ("agent/compose.py", "nodeagent.kube.client"): CLIENT,
     ("agent/compose.py", "nodeagent.kube.credentials"): CLIENT,
     ("cli/_client.py", "nodeagent.cli._offline"): "the store and the settings, for a command without a daemon",
     ("cli/_offline.py", "nodeagent.agent.offline"): "the daemon's planner, for a plan without a daemon",
-    ("features/fence/blockdev/find.py", "pyudev"): EXECUTABLE,
-    ("features/fence/host_fence.py", "nodeagent.features.fence.actuators.actuators"): FENCE,
-    ("features/fence/host_fence.py", "nodeagent.features.fence.fence"): FENCE,
-    ("features/fence/host_fence.py", "nodeagent.features.fence.sensors.sensors"): FENCE,
     ("host/c_library.py", "ctypes"): EXECUTABLE,
     ("host/fs/selinux.py", "ctypes"): EXECUTABLE,
     ("host/inotify.py", "ctypes"): EXECUTABLE,
@@ -36,6 +32,7 @@ LATER: Final = {
     ("kube/_import.py", "kubernetes.aio.client.rest"): CLIENT,
     ("kube/_import.py", "kubernetes.aio.config"): CLIENT,
     ("kube/_import.py", "kubernetes.aio.config.incluster_config"): CLIENT,
+    **examples.joined("LATER"),
 }
 
 # Without colorama, as in the packages: structlog imports it, and that ctypes, where it is installed.

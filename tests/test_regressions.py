@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import removed
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 findings = importlib.import_module("findings")
@@ -225,7 +227,9 @@ NAMES = frozenset(_names())
 
 @pytest.mark.parametrize("finding", FOUND)
 def test_every_finding_has_a_test_or_a_reason(finding: str) -> None:
-    assert finding in NAMES, "the test of this finding has no marker any more, and there is no reason for that"
+    assert finding in NAMES | removed.words("finding"), (
+        "the test of this finding has no marker any more, and there is no reason for that"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import removed
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/explanation/security.md"
 
@@ -101,5 +103,7 @@ def test_each_sentence_has_a_test() -> None:
 @pytest.mark.parametrize("test", sorted({test for tests in TESTS.values() for test in tests}))
 def test_each_of_these_tests_exists(test: str) -> None:
     path, _, name = test.partition("::")
+    if removed.is_path(path):
+        return
     text = (ROOT / path).read_text()
     assert re.search(rf"^\s*(?:(?:async )?def|class) {name or 'test_'}", text, re.MULTILINE)

@@ -18,6 +18,7 @@ from nodeagent.reasons import known_reasons
 from nodeagent.settings.schema import keys, part_keys
 
 PACKAGE: Final = Path(nodeagent.__file__).parent
+TESTS: Final = PACKAGE.parent / "tests"
 FOLDERS: Final = sorted(path.parent.name for path in PACKAGE.glob("features/*/__init__.py"))
 ALL: Final = pytest.mark.parametrize(("name", "door"), features.doors().items(), ids=features.NAMES)
 
@@ -79,3 +80,26 @@ def test_without_features_there_are_only_the_settings_and_reasons_of_the_base() 
     with_features = {*keys(), *known_reasons()}
     with installed.replaced(()):
         assert {*keys(), *known_reasons()} == with_features - of_features
+
+
+def _features_in(path: Path) -> set[str]:
+    """Return the features of which a file imports something, or something of their tests."""
+    modules: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules += [f"{node.module}.{alias.name}" for alias in node.names]
+    found = re.findall(r"^(?:nodeagent|tests)\.features\.(\w+)", "\n".join(modules), re.MULTILINE)
+    return set(found) & set(features.NAMES)
+
+
+def test_tests_of_the_base_import_no_feature() -> None:
+    paths = [*TESTS.glob("features/*.py"), *(path for path in TESTS.rglob("*.py") if "features" not in path.parts)]
+    assert {str(path.relative_to(TESTS)): found for path in paths if (found := _features_in(path))} == {}
+
+
+@pytest.mark.parametrize("name", features.NAMES)
+def test_tests_of_a_feature_import_no_other(name: str) -> None:
+    paths = (TESTS / "features" / name).rglob("*.py")
+    assert {path.name: others for path in paths if (others := _features_in(path) - {name})} == {}

@@ -22,6 +22,7 @@ from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
 from nodeagent.settings.schema import Settings, flatten, keys, part_keys
 from nodeagent.update.ports.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
+from tests.support import examples
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +141,7 @@ def security(unit: Path, *options: str) -> subprocess.CompletedProcess[str]:
         ("nodeagent-bootstrap", 15),
         ("nodeagent-bootstrap-prepare", 11),
         ("nodeagent-bootstrap-install", 11),
-        ("nodeagent-extensions", 15),
+        *examples.listed("HARDENED"),
     ],
 )
 def test_the_unit_stays_hardened(name: str, tenths: int) -> None:
@@ -157,7 +158,7 @@ def test_no_helper_unit_is_root_with_a_network() -> None:
     programs = {name: text for name, text in units.items() if "ExecStart=/usr/bin/nodeagent " in text}
     assert {name for name, text in programs.items() if "\nDynamicUser=yes\n" in text} == {
         "nodeagent-bootstrap.service",
-        "nodeagent-extensions.service",
+        *examples.listed("WITH_NETWORK"),
     }
     for name, text in programs.items():
         assert ("\nDynamicUser=yes\n" in text) != ("\nPrivateNetwork=yes\n" in text), name

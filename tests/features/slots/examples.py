@@ -1,8 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What slots add to the tables of the base's tests."""
-
-from __future__ import annotations
-
-from typing import Final
-
-WITHOUT: Final = ("fleet",)
