@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from nodeagent.cli._client import Client
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
+from nodeagent.host.store.rows import to_json
 from nodeagent.host.store.store import SqliteStore
+from nodeagent.update.ports.coordination import Holder
 
 # Seconds for a whole test. Its steps take two on a machine without load, and a load of 20 makes it forty.
 PATIENCE = 240.0
@@ -73,6 +76,18 @@ class WholeDaemon:
 
     def store(self) -> SqliteStore:
         return SqliteStore(self.database)
+
+    def hold_lease(self) -> None:
+        """Give the lease of this host to an operator, beside the daemon."""
+        held = Holder("maintenance:jane", "m1", "disk swap", "2026-01-01T00:00:00.000Z")
+        self._change("INSERT INTO lease (id, json) VALUES (1, ?)", to_json(held))
+
+    def free_lease(self) -> None:
+        self._change("DELETE FROM lease")
+
+    def _change(self, statement: str, *values: str) -> None:
+        with closing(sqlite3.connect(self.database)) as db, db:
+            db.execute(statement, values)
 
     def read(self) -> FoundSettings:
         return read_settings([str(self.fragments)])

@@ -71,7 +71,7 @@ async def test_each_command_that_waits_learns_its_end(host: WholeDaemon) -> None
         again = await apply(client, A)
         assert (again.outcome, again.exit_code) == ("unchanged", 0)
 
-        await client.change("StartMaintenance", "sa{sv}", "disk swap", {})
+        host.hold_lease()
         first = asyncio.create_task(apply(client, B))
         await until(client, phase="Leasing", reason="LeaseHeld", desired="b", target="b")
         second = asyncio.create_task(apply(client, C))
@@ -105,7 +105,7 @@ async def test_a_command_that_waits_over_a_restart_learns_it_from_the_history(ho
     async with asyncio.timeout(PATIENCE):
         async with host.running() as client:
             await apply(client, A)
-            await client.change("StartMaintenance", "sa{sv}", "disk swap", {})
+            host.hold_lease()
         from nodeagent.host.dbus.client import Bus
 
         async with Bus(host.address) as bus:
@@ -124,7 +124,7 @@ async def test_a_command_that_waits_over_a_restart_learns_it_from_the_history(ho
 async def test_cancel_ends_what_another_command_waits_for(host: WholeDaemon) -> None:
     async with host.running() as client, asyncio.timeout(PATIENCE):
         await apply(client, A)
-        await client.change("StartMaintenance", "sa{sv}", "disk swap", {})
+        host.hold_lease()
         waiting = asyncio.create_task(apply(client, B))
         await until(client, phase="Leasing", reason="LeaseHeld", target="b")
         answer, ending = await cancel(client, silent=True)
