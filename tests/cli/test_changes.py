@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent import features
 from nodeagent.cli.main import main
 from tests.cli.conftest import machine_config, write
 from tests.core.validate.test_text_files import CERTIFICATE
@@ -138,6 +139,12 @@ def change(name: str, before: str, disruption: str, edit: Callable[[Spec], None]
     return pytest.param(name, disruption, edit, id=name, marks=pytest.mark.change(name, before))
 
 
+FOUR = several(
+    more("/etc/chrony.conf", "rtcsync\n"),
+    content(PULL_SECRET, json.dumps(AUTHS)),
+    content(POLICY_JSON, REJECT),
+    user(passwordHash=sha512("two")),
+)
 CHANGES = [
     change("chrony.conf", PATH_ONLY, "reboot", more("/etc/chrony.conf", "rtcsync\n")),
     change("sysctl", PATH_ONLY, "reboot", content("/etc/sysctl.d/99-site.conf", "vm.swappiness = 20\n")),
@@ -202,19 +209,21 @@ CHANGES = [
         fields(kernelType="realtime", extensions=["usbguard"]),
     ),
     change("fips", "Unreconcilable, while `explain fips` promised a drain and a reboot", "", fields(fips=True)),
-    change(
-        "four at once",
-        "one Drain and one Reboot, for chrony.conf; no values",
-        "reboot",
-        several(
-            more("/etc/chrony.conf", "rtcsync\n"),
-            content(PULL_SECRET, json.dumps(AUTHS)),
-            content(POLICY_JSON, REJECT),
-            user(passwordHash=sha512("two")),
-        ),
-    ),
+    change("four at once", "one Drain and one Reboot, for chrony.conf; no values", "reboot", FOUR),
     change("another order", "nothing to do", "none", reordered),
 ]
+
+
+def plan_of(edit: Callable[[Spec], None], directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the words of a plan for a change of the config of these tests."""
+    monkeypatch.setattr("nodeagent.cli._plan_inputs.RECOMMENDED", str(RECOMMENDED))
+    spec = base()
+    edit(spec)
+    paths = []
+    for number, each in enumerate((base(), spec), 1):
+        config = machine_config(f"rendered-worker-{number}", {})
+        paths.append(str(write(directory / f"{number}.json", {**config, "spec": each})))
+    return ["plan", "--from", paths[0], "--to", paths[1]]
 
 
 @pytest.mark.parametrize(("name", "disruption", "edit"), CHANGES)
@@ -227,17 +236,12 @@ def test_the_answer_has_the_values(
     golden: Golden,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nodeagent.cli._plan_inputs.RECOMMENDED", str(RECOMMENDED))
-    spec = base()
-    edit(spec)
-    paths = []
-    for number, each in enumerate((base(), spec), 1):
-        config = machine_config(f"rendered-worker-{number}", {})
-        paths.append(str(write(tmp_path / f"{number}.json", {**config, "spec": each})))
-    words = ["plan", "--from", paths[0], "--to", paths[1]]
+    # What a feature adds is in its own tests.
+    monkeypatch.setattr(features, "NAMES", ())
+    words = plan_of(edit, tmp_path, monkeypatch)
     code = main([*words, "--diff"])
     text = capsys.readouterr()
-    shown = (text.out + text.err).replace(paths[1], "2.json")
+    shown = (text.out + text.err).replace(words[-1], "2.json")
     golden("changes", name, shown)
     assert code == (0 if disruption else 3)
     assert "hunter" not in shown

@@ -17,7 +17,7 @@ from nodeagent.cli import main as cli
 from nodeagent.cli.main import COMMANDS, build_parser, listed, main
 from nodeagent.commands import Command
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unreachable, Unreconcilable
-from nodeagent.reasons import Reason, documentation, hint
+from nodeagent.reasons import Reason, documentation
 
 Raising = Callable[[BaseException], None]
 
@@ -193,16 +193,10 @@ def test_nothing_heavy_is_imported(words: list[str], heavy: Sequence[str], confi
 
 
 @pytest.mark.mistake("`aply`", "no suggestion", "`hint: did you mean nodeagent apply?`")
-@pytest.mark.mistake("`maintenance strat`", "a list of choices in the words of Python", "`hint: did you mean start?`")
 @pytest.mark.mistake("`apply --dry-rn FILE`", "the help of another command", "`hint: did you mean --dry-run?`")
 @pytest.mark.mistake("`status -o json`", "an error", "`hint: --json gives one JSON object, where a command has it`")
 @pytest.mark.mistake(
     "`history --limit abc`", "the name of a Python function", "`argument --limit: must be a number from 1 to 1000`"
-)
-@pytest.mark.mistake(
-    "`maintenance start --reason x --for 5`",
-    "no hint",
-    "`hint: use 90s, 30min, 2h or 3d, or omit it to keep maintenance until it is stopped`",
 )
 @pytest.mark.finding(
     "commands: usage errors and hints",
@@ -213,10 +207,7 @@ def test_nothing_heavy_is_imported(words: list[str], heavy: Sequence[str], confi
     [
         (["aply", "x"], ["there is no command 'aply'", "hint: did you mean nodeagent apply?"]),
         (["frobnicate"], ["there is no command 'frobnicate'", "hint: nodeagent --help"]),
-        (
-            ["maintenance", "strat"],
-            ["there is no COMMAND 'strat': start, stop, status", "hint: did you mean start?"],
-        ),
+        (["lease", "shw"], ["there is no COMMAND 'shw': show", "hint: did you mean show?"]),
         (["lease", "frob"], ["there is no COMMAND 'frob'", "hint: nodeagent lease --help"]),
         (["apply", "--dry-rn", "x"], ["--dry-rn", "hint: did you mean --dry-run?", "nodeagent apply --help"]),
         (["history", "--limt=3"], ["hint: did you mean --limit?"]),
@@ -234,10 +225,6 @@ def test_nothing_heavy_is_imported(words: list[str], heavy: Sequence[str], confi
             ["argument --limit: must be a number from 1 to 1000", "nodeagent history --help"],
         ),
         (["history", "--limit", "0"], ["argument --limit: must be a number from 1 to 1000"]),
-        (
-            ["maintenance", "start", "--reason", "x", "--for", "5"],
-            ["BadDuration: 5 is no duration", f"hint: {hint('BadDuration')}"],
-        ),
     ],
 )
 def test_usage_errors_have_a_hint(words: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:

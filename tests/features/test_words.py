@@ -15,6 +15,7 @@ import nodeagent
 from nodeagent import features
 from nodeagent.door import Door
 from nodeagent.settings.schema import part_keys
+from tests.core.test_hints import used_in
 from tests.features.test_doors import ALL
 from tests.packaging.test_manual import COMMANDS
 from tests.support.golden import UPDATE, read, write
@@ -44,6 +45,11 @@ def words_of(name: str, door: Door) -> Iterator[tuple[str, str]]:
         yield "status", view.key
         yield from (("metric", family.name) for family in (*view.families, *view.counter_families))
     yield from _of_commands(name)
+    yield from (
+        ("use", word)
+        for word in used_in((PACKAGE / "features" / name).rglob("*.py")) - _used_by_the_base()
+        if word.startswith("Reason.")
+    )
     yield from (("error", error) for error in caught_below(f"nodeagent.features.{name}") & _errors())
     yield from (("finding", finding) for finding in _findings(f"tests/features/{name}/"))
 
@@ -57,6 +63,11 @@ def _of_commands(name: str) -> Iterator[tuple[str, str]]:
             if f"{words} ".startswith(f"{command.words} "):
                 options = {option for action in parser._actions for option in action.option_strings}
                 yield from (("option", option) for option in options - EVERYWHERE)
+
+
+@cache
+def _used_by_the_base() -> set[str]:
+    return used_in(path for path in PACKAGE.rglob("*.py") if "features" not in path.parts)
 
 
 @cache

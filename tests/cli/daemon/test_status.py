@@ -59,25 +59,6 @@ def test_in_an_update(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     golden("status", "in an update", cli("status").out)
 
 
-def test_a_config_of_which_a_part_waits(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
-    daemon.status |= {
-        "phase": "Leasing",
-        "reason": "WindowClosed",
-        "message": "no window is open; the next one opens 2026-11-23T03:00:00Z",
-        "desired": "worker-2",
-        "partial": {
-            "config": "worker-2",
-            "digest": "d2",
-            "since": "2026-11-21T03:11:30.000Z",
-            "reason": "WindowClosed",
-            "message": "no window is open; the next one opens 2026-11-23T03:00:00Z",
-            "applied": ["sshkey:core", "file:/etc/containers/policy.json"],
-            "waits": [{"change": f"file:/etc/{number}", "for": "Drain, Reboot"} for number in range(22)],
-        },
-    }
-    golden("status", "partly applied", cli("status").out)
-
-
 def test_an_update_to_a_config_that_is_no_longer_desired(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.status |= {**BUSY, "desired": "worker-1", "target": "worker-2"}
     lines = cli("status").out.splitlines()
@@ -99,48 +80,19 @@ def test_degraded_shows_the_remedy_and_exits_with_1(cli: Cli, daemon: FakeDaemon
     golden("status", "degraded", answer.out)
 
 
+DEPLOYMENTS = {
+    "deployments": [
+        {"checksum": "ab" * 32, "version": "42.1", "booted": True, "staged": False, "locked": None},
+        {"checksum": "cd" * 32, "version": "42.2", "booted": False, "staged": True, "locked": True},
+    ],
+    "os_changes": {"summary": "packages 2 added, 14 upgraded; kernel 6.1 -> 6.2; kernel arguments same"},
+    "lease": {"backend": "kubernetes", "holder": "nhc", "reason": "", "expires": "2026-11-21T04:00:00Z"},
+}
+
+
 def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
-    daemon.status |= {
-        "drain": {"remaining": [{"namespace": "db", "name": "pg-0", "why": "would break its budget"}]},
-        "deployments": [
-            {"checksum": "ab" * 32, "version": "42.1", "booted": True, "staged": False, "locked": None},
-            {"checksum": "cd" * 32, "version": "42.2", "booted": False, "staged": True, "locked": True},
-        ],
-        "os_changes": {"summary": "packages 2 added, 14 upgraded; kernel 6.1 -> 6.2; kernel arguments same"},
-        "lease": {"backend": "kubernetes", "holder": "nhc", "reason": "", "expires": "2026-11-21T04:00:00Z"},
-    }
+    daemon.status |= DEPLOYMENTS
     golden("status", "deployments", cli("status").out)
-
-
-def test_a_drain_at_night(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
-    """Requester, reason, deadline and what follows, remaining pods with their causes, lease holder and remedy."""
-    budget = "a disruption budget: The disruption budget web needs 3 healthy pods and has 3 currently"
-    hint = "give it one replica more: kubectl get pdb,pods -n shop"
-    daemon.status |= {
-        **BUSY,
-        "phase": "Draining",
-        "step": None,
-        "drain": {
-            "requester": "nodeagent",
-            "reason": "update to worker-2",
-            "since": "2026-11-21T03:00:00.000Z",
-            "deadline": "2026-11-21T04:00:00.000Z",
-            "then": "the host is rebooted anyway",
-            "remaining": [
-                {"namespace": "shop", "name": "web-0", "why": budget, "blocked": True, "hint": hint},
-                {"namespace": "shop", "name": "web-1", "why": budget, "blocked": True, "hint": hint},
-                {"namespace": "shop", "name": "db-0", "why": "eviction requested", "blocked": False, "hint": ""},
-            ],
-        },
-    }
-    golden("status", "draining", cli("status").out)
-    pods = [{"namespace": "shop", "name": f"web-{number}", "why": "eviction requested"} for number in range(30)]
-    daemon.status["drain"] = {"remaining": pods}
-    lines = cli("status").out.splitlines()
-    assert sum(line.startswith("waits for") for line in lines) == 21
-    assert any("10 more" in line for line in lines)
-    daemon.status["drain"] = {"remaining": []}
-    golden("status", "drained", cli("status").out)
 
 
 @pytest.fixture
@@ -166,10 +118,6 @@ def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: P
     assert "systemctl start nodeagent" in cli("status").out
     assert cli("history", "--json").json["totals"] == {"updates": 1, "reboots": 0, "reboots_avoided": 1}
     assert cli("lease", "show", "--json").json["lease"]["reason"] == "disk swap"
-    assert cli("maintenance", "status", "--json").json["active"] is True
-    assert "reason     disk swap\n" in cli("maintenance", "status").out, (
-        "that of the lease, without a note in the store"
-    )
     assert store.read_bytes() == before
 
 

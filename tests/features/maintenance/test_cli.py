@@ -11,7 +11,7 @@ from nodeagent.errors import Refused
 from nodeagent.features.maintenance import cli as command
 from nodeagent.features.maintenance.cli import seconds_of
 from nodeagent.features.maintenance.reasons import MaintenanceReason
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
 from tests.cli.daemon.conftest import (
     NOW,
     Cli,
@@ -24,9 +24,19 @@ from tests.cli.daemon.conftest import (
     three_in_the_morning,
 )
 from tests.cli.daemon.fake_daemon import FakeDaemon
+from tests.cli.daemon.test_status import store
 from tests.support.golden import Golden
 
-__all__ = ["bus_address", "cli", "daemon", "loop_of_the_test", "no_settings", "private_bus", "three_in_the_morning"]
+__all__ = [
+    "bus_address",
+    "cli",
+    "daemon",
+    "loop_of_the_test",
+    "no_settings",
+    "private_bus",
+    "store",
+    "three_in_the_morning",
+]
 
 LEASE = {
     "backend": "local",
@@ -169,3 +179,40 @@ def test_apply_warns_of_a_maintenance(cli: Cli, daemon: FakeDaemon, tmp_path: Pa
 
 def test_maintenance_needs_a_reason(cli: Cli) -> None:
     assert cli("maintenance", "start").code == 2
+
+
+def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: Path) -> None:
+    before = store.read_bytes()
+    assert cli("maintenance", "status", "--json").json["active"] is True
+    assert "reason     disk swap\n" in cli("maintenance", "status").out, (
+        "that of the lease, without a note in the store"
+    )
+    assert store.read_bytes() == before
+
+
+@pytest.mark.mistake("`maintenance strat`", "a list of choices in the words of Python", "`hint: did you mean start?`")
+@pytest.mark.mistake(
+    "`maintenance start --reason x --for 5`",
+    "no hint",
+    "`hint: use 90s, 30min, 2h or 3d, or omit it to keep maintenance until it is stopped`",
+)
+@pytest.mark.finding(
+    "commands: usage errors and hints",
+    "Usage errors name the command, close names, and what there is instead of foreign options.",
+)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["strat"], ["there is no COMMAND 'strat': start, stop, status", "hint: did you mean start?"]),
+        (
+            ["start", "--reason", "x", "--for", "5"],
+            ["BadDuration: 5 is no duration", f"hint: {hint('BadDuration')}"],
+        ),
+    ],
+)
+def test_usage_errors_have_a_hint(words: list[str], said: list[str], cli: Cli) -> None:
+    answer = cli("maintenance", *words)
+    assert answer.code == 2
+    for words_of_hint in said:
+        assert words_of_hint in answer.err
+    assert "_count" not in answer.err

@@ -3,6 +3,14 @@
 
 from __future__ import annotations
 
-from tests.cli.daemon.conftest import bus_address, cli, daemon, loop_of_the_test, no_settings, private_bus
+from tests.cli.daemon.conftest import (
+    bus_address,
+    cli,
+    daemon,
+    loop_of_the_test,
+    no_settings,
+    private_bus,
+    three_in_the_morning,
+)
 
-__all__ = ["bus_address", "cli", "daemon", "loop_of_the_test", "no_settings", "private_bus"]
+__all__ = ["bus_address", "cli", "daemon", "loop_of_the_test", "no_settings", "private_bus", "three_in_the_morning"]

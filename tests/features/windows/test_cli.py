@@ -43,3 +43,22 @@ def test_a_window_by_its_name(cli: Cli, daemon: FakeDaemon, config: str, no_sett
 def test_a_time_that_is_none(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     given = cli("apply", config, "--at", "noon", "--json")
     assert (given.code, given.error["reason"], applied(daemon)) == (2, "BadTime", [])
+
+
+def test_a_config_of_which_a_part_waits(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
+    daemon.status |= {
+        "phase": "Leasing",
+        "reason": "WindowClosed",
+        "message": "no window is open; the next one opens 2026-11-23T03:00:00Z",
+        "desired": "worker-2",
+        "partial": {
+            "config": "worker-2",
+            "digest": "d2",
+            "since": "2026-11-21T03:11:30.000Z",
+            "reason": "WindowClosed",
+            "message": "no window is open; the next one opens 2026-11-23T03:00:00Z",
+            "applied": ["sshkey:core", "file:/etc/containers/policy.json"],
+            "waits": [{"change": f"file:/etc/{number}", "for": "Drain, Reboot"} for number in range(22)],
+        },
+    }
+    golden("status", "partly applied", cli("status").out)
