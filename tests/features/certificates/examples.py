@@ -6,3 +6,5 @@ from __future__ import annotations
 from typing import Final
 
 WITHOUT: Final = ("bootstrap",)
+# A command of its own, outside of an update.
+STARTS_PROGRAMS: Final = ("features/certificates/directory.py",)

@@ -10,3 +10,5 @@ WITHOUT: Final = ("fetch-extensions",)
 HARDENED: Final = (("nodeagent-extensions", 15),)
 # Units with a network, and thus with a user of their own.
 WITH_NETWORK: Final = ("nodeagent-extensions.service",)
+# A command of its own, outside of an update.
+STARTS_PROGRAMS: Final = ("features/rpmostree/extensions_image.py",)
