@@ -529,7 +529,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "mistakes": lists.mistakes,
         "warnings": functools.partial(lists.other_mistakes, "tests/cli/test_mistakes.py"),
         "on-the-host": functools.partial(lists.other_mistakes, "integration/"),
-        "command-line": functools.partial(lists.other_mistakes, "tests/cli/test_main.py"),
+        "command-line": functools.partial(lists.other_mistakes, "tests/cli/test_main.py", "tests/features/"),
     },
     "docs/development/regressions.md": {"regressions": findings.page},
     "README.md": {"plan": plan},

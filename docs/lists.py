@@ -28,9 +28,9 @@ def mistakes() -> str:
     return table(["mistake", "before", "now"], _with_golden(rows, "mistakes", _of_error))
 
 
-def other_mistakes(place: str) -> str:
-    """A row for each mistake below ``place`` whose marker has the answer of now."""
-    markers = [marker for marker in marked("mistake") if "::" in marker.test and marker.test.startswith(place)]
+def other_mistakes(*places: str) -> str:
+    """A row for each mistake below these places whose marker has the answer of now."""
+    markers = [marker for marker in marked("mistake") if "::" in marker.test and marker.test.startswith(places)]
     return table(["mistake", "before", "now", "test"], [[*each.arguments, code(each.test)] for each in markers])
 
 

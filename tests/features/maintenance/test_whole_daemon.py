@@ -1,29 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maintenance of the whole daemon, on a private bus."""
+"""The feature in the whole daemon."""
 
 from __future__ import annotations
 
-import asyncio
+import pytest
 
-from nodeagent.host.dbus.client import Bus
-from tests.agent.report.test_motd import host, until_motd
-from tests.agent.whole_daemon import PATIENCE, WholeDaemon, source
-from tests.support.fixtures import private_bus
+from nodeagent.features.maintenance.manager import MaintenanceManager
+from nodeagent.update.ports.coordination import Holder
+from tests.agent.test_daemon_starts import host, on, private_bus, survives_bugs_of
+from tests.agent.whole_daemon import WholeDaemon, source
+from tests.support import damage
 from tests.support.needs import acts_as_root
 
 __all__ = ["host", "private_bus"]
 
-DAEMON = ("org.nodeagent.Agent1", "/org/nodeagent/Agent1", "org.freedesktop.DBus.Properties")
+
+@pytest.mark.finding(
+    "daemon: a start with damaged files, daemon: no bug ends it",
+    "A bug in the start, in a maintenance or in a change of the etcd member is reported and tried again; it does not "
+    "end each new process.",
+)
+async def test_a_bug_in_what_continues_from_the_store_does_not_end_the_daemon(
+    host: WholeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await survives_bugs_of(MaintenanceManager, host, monkeypatch)
 
 
+@pytest.mark.finding("store: damaged rows", "A damaged row of the lease means that the lease is held.")
 @acts_as_root
-async def test_an_update_waits_until_it_ends(host: WholeDaemon) -> None:
-    async with host.running() as client, Bus(host.address) as bus, asyncio.timeout(PATIENCE):
-        await client.change("StartMaintenance", "sa{sv}", "disk swap", {})
-        await client.apply(source("a").text.decode())
-        assert "updating to a" in await until_motd(host.motd, "LeaseHeld")
-        (values,) = await bus.call(*DAEMON, "GetAll", "s", ("org.nodeagent.Agent1.Status",))
-        assert values["Maintenance"] == "under way"
+async def test_a_damaged_lease_is_held_until_an_operator_ends_it(host: WholeDaemon) -> None:
+    await on(host, source("old"))
+    async with host.store() as store:
+        await store.take_lease(Holder("root", "maintenance.m1", "disk swap", "2026-01-01T00:00:00.000Z"))
+    damage.damage_row(host.database, "lease", "json", damage.DEEP)
+    async with host.running() as client:
+        status = await client.status()
+        assert (status["lease"]["holder"], status["maintenance"]["state"]) == ("unknown", "under way")
         await client.request("StopMaintenance")
-        await until_motd(host.motd, "")
-        assert (await client.status())["maintenance"] is None
+        assert (await client.status())["lease"] is None
