@@ -10,6 +10,8 @@ import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from tests.support import removed
+
 PRODUCT = Path(__file__).parents[1] / "nodeagent"
 # Comments for tools, which explain nothing to a reader.
 MARKS = re.compile(r"#\s*(noqa|type:|fmt:|pragma|SPDX-)")
@@ -62,7 +64,9 @@ def test_modules_are_not_crumbs_and_have_comments() -> None:
         if any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_bytes()).body):
             lengths.append(length)
     # The aim is 150 lines. The bound is what the tree has, and a step below it; features have small files for places.
-    assert statistics.median(lengths) >= 118, "too many small modules: put what is read together into one"
+    # Without a feature, it is that of another tree.
+    if not removed.removed():
+        assert statistics.median(lengths) >= 118, "too many small modules: put what is read together into one"
     assert comments / lines >= 0.05, "new code has fewer comments than the rest: write down why it does what it does"
 
 
