@@ -100,7 +100,7 @@ unit: venv ## ring 1 only, in seconds; a part of it with RING1=tests/core
 	@$(PYTEST) -q -n 4 --dist worksteal $(RING1)
 
 kills: venv ## ring 1, the kills at every effect, of which `make unit` takes a third on each Python
-	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/update
+	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/update tests/features
 
 quick: venv ## ruff, mypy and the tests of ring 1 nearest to what changed since main; half a minute. SINCE=BRANCH
 	@$(BIN)/python -m tests.quick --since "$(SINCE)"
