@@ -18,6 +18,8 @@ from nodeagent.update.ports.store import Notes
 
 # Seconds without a change before the directory is read: what writes it, such as git, writes one file after another.
 QUIET: Final = 5.0
+# Seconds until what failed for another cause than its content, such as a full disk, is tried again.
+RETRY: Final = 60.0
 # The digest of the config that was written last, in the store.
 _WRITTEN: Final = "fragments"
 _TOPIC: Final = "configs"
@@ -44,18 +46,23 @@ class ConfigDirectory:
                 while self._changed.is_set():
                     self._changed.clear()
                     await asyncio.sleep(QUIET)
-                await self.update()
+                if not await self.update():
+                    asyncio.get_running_loop().call_later(RETRY, self._changed.set)
 
-    async def update(self) -> None:
-        """Write the config that the directory gives, unless it was written already. Problems go to the status."""
+    async def update(self) -> bool:
+        """Write the config that the directory gives, unless it was written already. Problems go to the status.
+
+        Returns False if the same files may be written later.
+        """
         try:
             text = await asyncio.to_thread(read_directory, self._path)
             if text is not None:
                 await self._write(text)
         except AgentError as error:
             self._reporter.problem(_TOPIC, error)
-        else:
-            self._reporter.solved(_TOPIC, f"the MachineConfigs in {self._path} are valid again")
+            return isinstance(error, InvalidInput)
+        self._reporter.solved(_TOPIC, f"the MachineConfigs in {self._path} are the desired config again")
+        return True
 
     async def _write(self, text: bytes) -> None:
         digest = hashlib.sha256(text).hexdigest()

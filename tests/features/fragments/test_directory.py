@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.report.report import Report
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.parse import parse
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, Terminal
 from nodeagent.features.fragments import directory as module
 from nodeagent.features.fragments.directory import ConfigDirectory, read_directory
 from nodeagent.host.config_file import desired_file
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.store.store import SqliteStore
+from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from tests.cli.conftest import machine_config, write
 
@@ -163,6 +165,24 @@ async def test_changes_are_followed(host: Host, configs: Path, monkeypatch: pyte
         (configs / "host.d").mkdir(mode=0o755)
         add(configs / "host.d", "h", {"/etc/h": b"again"})
         await until(lambda: host.files().get("/etc/h") == b"again")
+
+
+async def test_a_full_disk_is_tried_again(host: Host, configs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUIET", 0.05)
+    monkeypatch.setattr(module, "RETRY", 0.2)
+    install, failures = HostFiles.install, [Terminal("no space left", reason=Reason.NO_SPACE)]
+
+    async def full(self: HostFiles, path: str, entry: RegularFile) -> None:
+        if failures:
+            raise failures.pop()
+        await install(self, path, entry)
+
+    monkeypatch.setattr(HostFiles, "install", full)
+    async with running(host.of(configs)):
+        await until(lambda: host.problems or not failures)
+        await until(host.target.exists)
+        await until(lambda: not host.problems)
+    assert host.files() == {"/etc/a": b"1"}
 
 
 async def test_files_that_come_one_after_another_are_one_change(
