@@ -63,7 +63,7 @@ def merged_text(paths: Sequence[str]) -> bytes:
     """Return the config of all files, and of those in the directories, as the daemon reads ``desired_config``."""
     if STDIN in paths:
         raise InvalidInput("standard input cannot be merged with files", reason=Reason.USAGE)
-    files = [(file, own) for path in paths for file, own in _files(path)]
+    files = [(file, own) for path in paths for file, own in files_of(path)]
     return render(load_all(*(partial(_fragment, file, own=own) for file, own in files)))
 
 
@@ -71,7 +71,7 @@ def _fragment(path: str, *, own: bool) -> Fragment:
     return read_fragment(read(path), path, own=own)
 
 
-def _files(path: str) -> Iterator[tuple[str, bool]]:
+def files_of(path: str) -> Iterator[tuple[str, bool]]:
     """Yield the paths of the MachineConfigs, and whether each is one of this host alone."""
     if not Path(path).is_dir():
         yield path, False

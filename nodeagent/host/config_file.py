@@ -17,6 +17,9 @@ from nodeagent.reasons import Reason
 # Twenty times the largest rendered MachineConfig that an API server accepts.
 MAX_BYTES = 32 * 1024 * 1024
 
+# Endings of a file with a config. A name without one is that of a directory.
+FILES = (".yaml", ".yml", ".json", ".ign")
+
 # Seconds from a change to its report, because editors write in several steps.
 SETTLE = 0.2
 
@@ -24,9 +27,16 @@ SETTLE = 0.2
 NO_WATCH_POLL = 30.0
 
 
+def names_directory(path: str) -> bool:
+    """Return whether ``path`` is a directory of MachineConfigs. Where there is nothing, its name decides. Blocks."""
+    if os.path.lexists(path):
+        return os.path.isdir(path)  # noqa: PTH112 - without an error for a user who cannot look there
+    return path.endswith("/") or Path(path).suffix not in FILES
+
+
 def desired_file(path: str, state_dir: str) -> str:
     """Return the file of the desired config. A directory at ``path`` gives what is written to it. Blocks."""
-    return os.path.join(state_dir, "desired.json") if os.path.isdir(path) else path  # noqa: PTH112, PTH118
+    return str(Path(state_dir, "desired.json")) if names_directory(path) else path
 
 
 async def read(path: str) -> bytes | None:
@@ -119,7 +129,12 @@ async def watch_directory(path: str, wanted: Callable[[str], bool], changed: Cal
 
 
 async def _wait_until_made(directory: Path) -> None:
-    """Wait until something is made at this path. A directory that is never made costs no wake-ups."""
+    """Wait until something is made at this path, or at the first of its parents that is missing.
+
+    A directory that is never made costs no wake-ups.
+    """
+    while not await asyncio.to_thread(directory.parent.exists):
+        directory = directory.parent
     try:
         with Watch(str(directory.parent), CREATED | CHANGED) as entries:
             # It may have been made before the watch began.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -197,6 +198,22 @@ def test_settings_check_checks_contents_too(cli: Cli, no_settings: Path, tmp_pat
     (tmp_path / "desired.yaml").write_text(json.dumps(wrong))
     answer = cli("settings", "check")
     assert (answer.code, "is not base64" in answer.out) == (2, True)
+
+
+@pytest.mark.parametrize("hidden", ["configs", "configs/host.d", "configs/a.json", "configs/host.d/b.json"])
+def test_settings_check_skips_a_directory_that_only_root_may_read(
+    cli: Cli, no_settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    (tmp_path / "policy.yaml").write_text("files: []\n")
+    (tmp_path / "configs/host.d").mkdir(parents=True)
+    for name in ("a", "host.d/b"):
+        (tmp_path / f"configs/{name}.json").write_text(json.dumps(machine_config(name[-1], {})))
+    (no_settings / "60-x.yaml").write_text(f"desired_config: {tmp_path}/configs\n")
+    assert f"desired config {tmp_path}/configs: good" in cli("settings", "check").out
+    monkeypatch.setattr(os, "access", lambda path, _mode: str(path) != str(tmp_path / hidden))
+    answer = cli("settings", "check")
+    assert answer.code == 0
+    assert f"desired config {tmp_path}/configs: only root may read it; run this as root to check it" in answer.out
 
 
 def test_settings_check_checks_consistency(cli: Cli, no_settings: Path) -> None:

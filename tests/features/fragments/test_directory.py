@@ -17,7 +17,8 @@ from nodeagent.core.config.parse import parse
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.features.fragments import directory as module
 from nodeagent.features.fragments.directory import ConfigDirectory, read_directory
-from nodeagent.host.config_file import desired_file
+from nodeagent.host import config_file
+from nodeagent.host.config_file import desired_file, names_directory
 from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
@@ -208,3 +209,34 @@ async def test_files_that_come_one_after_another_are_one_change(
 def test_the_file_that_is_written(tmp_path: Path) -> None:
     assert desired_file(str(tmp_path), "/var/lib/nodeagent") == "/var/lib/nodeagent/desired.json"
     assert desired_file(str(tmp_path / "mc.yaml"), "/var/lib/nodeagent") == str(tmp_path / "mc.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_directory"), [("configs", True), ("configs.yaml/", True), ("mc.yaml", False), ("mc.json", False)]
+)
+def test_where_there_is_nothing_the_name_decides(tmp_path: Path, name: str, *, is_directory: bool) -> None:
+    path = f"{tmp_path}/{name}"
+    assert names_directory(path) is is_directory
+    # A file without an ending, as it may be there already.
+    Path(path).write_bytes(b"")
+    assert not names_directory(path.rstrip("/"))
+
+
+async def test_the_directory_may_be_made_later(
+    host: Host, configs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also its parents. What is made in host.d is followed at once, too, and nothing is polled."""
+    monkeypatch.setattr(module, "QUIET", 0.1)
+    monkeypatch.setattr(config_file, "NO_WATCH_POLL", 3600)
+    later = tmp_path / "srv/machines/later"
+    async with running(host.of(later)):
+        await asyncio.sleep(0.2)
+        (tmp_path / "srv").mkdir()
+        await asyncio.sleep(0.2)
+        (tmp_path / "srv/machines").mkdir()
+        await asyncio.sleep(0.2)
+        configs.rename(later)
+        await until(host.target.exists)
+        assert host.files() == {"/etc/a": b"1"}
+        add(later / "host.d", "h", {"/etc/h": b"h"})
+        await until(lambda: "/etc/h" in host.files())
