@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return 0; 1 if the agent is degraded. Raise ``Unreachable`` without a daemon and without a store."""
+    """Return 0; 1 if the agent is degraded; 5 if the daemon is stopped and the status is that of the store. Raise
+    ``Unreachable`` without a daemon and without a store."""
     if args.watch:
         # Ctrl-C is how an operator ends it.
         with suppress(KeyboardInterrupt):
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
         # A journal may take seconds to read, for which only an operator should wait.
         log = last_lines(status.get("failed_unit")) if on_terminal() else []
         print("\n".join(view(status, local_now(), as_bar=on_terminal(), log=log)))
+    if status["daemon"] != "running":
+        return Reason.UNREACHABLE.kind.exit_code
     return 1 if status["phase"] == "Degraded" else 0
 
 
@@ -92,6 +95,11 @@ def view(status: dict[str, Any], now: datetime, *, as_bar: bool = False, log: Se
 def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[str]) -> Iterator[tuple[str, str]]:
     phase, reason = status["phase"], status["reason"]
     failed = status.get("failed_unit") or {}
+    if status["daemon"] != "running":
+        # systemd stops it for a reboot as well.
+        start = "if the host does not go down, start it" if phase == "Rebooting" else "start it"
+        yield "daemon", paint("stopped; the rest is its record of the last state", WARN)
+        yield "what now", paint(f"{start}: systemctl start nodeagent", STRONG)
     yield "phase", paint(phase, _style(phase, reason)) + (f" ({reason})" if reason else "")
     if status["since"]:
         yield "since", f"{clock(status['since'], now)}, {ago(status['since'], now)}"
@@ -133,11 +141,6 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     yield from rows_after("", status, now)
     if status["update_id"]:
         yield "update", paint(status["update_id"], DIM)
-    if status["daemon"] != "running":
-        # systemd stops it for a reboot as well.
-        start = "If the host does not go down, start it" if status["phase"] == "Rebooting" else "Start it"
-        record = f"; this is what its record says. {start}: systemctl start nodeagent"
-        yield "daemon", paint("stopped", WARN) + record
 
 
 def _partial(partial: dict[str, Any], message: str, now: datetime) -> Iterator[tuple[str, str]]:

@@ -109,13 +109,18 @@ async def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: Path) -> None:
+@pytest.mark.finding(
+    "users: the status without a daemon", "Without a daemon, the status says that first and exits with 5."
+)
+def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: Path, golden: Golden) -> None:
     before = store.read_bytes()
     status = cli("status", "--json")
-    assert status.code == 0
+    assert status.code == 5
     assert status.json["daemon"] == "stopped"
     assert (status.json["phase"], status.json["current"], status.json["desired"]) == ("Acting", "worker-1", "worker-2")
-    assert "systemctl start nodeagent" in cli("status").out
+    shown = cli("status")
+    assert (shown.code, shown.out.splitlines()[0].split()[0]) == (5, "daemon")
+    golden("status", "the daemon is stopped", shown.out)
     assert cli("history", "--json").json["totals"] == {"updates": 1, "reboots": 0, "reboots_avoided": 1}
     assert cli("lease", "show", "--json").json["lease"]["reason"] == "disk swap"
     assert store.read_bytes() == before
@@ -254,7 +259,7 @@ import sys
 from nodeagent.settings.load import load
 load.__defaults__ = ((sys.argv[1],),)
 from nodeagent.cli.main import main
-assert main(["status", "--json"]) == 0
+assert main(["status", "--json"]) == 5
 print([name for name in {NOT_FOR_THE_STORE!r} if name in sys.modules], file=sys.stderr)
 """
     words = [sys.executable, "-c", code, str(no_settings)]
