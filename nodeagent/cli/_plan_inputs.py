@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -65,6 +66,16 @@ def merged_text(paths: Sequence[str]) -> bytes:
         raise InvalidInput("standard input cannot be merged with files", reason=Reason.USAGE)
     files = [(file, own) for path in paths for file, own in files_of(path)]
     return render(load_all(*(partial(_fragment, file, own=own) for file, own in files)))
+
+
+def readable_text(path: str) -> bytes:
+    """Return the config of a directory. Raises ``PermissionError`` if this user cannot read all of it."""
+    directories = [place for place in (Path(path), Path(path, OWN)) if place.is_dir()]
+    if not all(os.access(place, os.R_OK | os.X_OK) for place in directories):
+        raise PermissionError
+    if not all(os.access(file, os.R_OK) for file, _ in files_of(path)):
+        raise PermissionError
+    return merged_text([path])
 
 
 def _fragment(path: str, *, own: bool) -> Fragment:

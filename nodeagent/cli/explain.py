@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nodeagent explain`: show the policy entry for a path or unit, or what to do about a reason. Needs no daemon."""
+"""`nodeagent explain`: show the policy entry for a path or unit and the MachineConfigs that have it, or what to do
+about a reason. Needs no daemon."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
-from nodeagent.cli._plan_inputs import load_policy, recommended_policy
+from nodeagent.cli._plan_inputs import load_policy, readable_text, recommended_policy
 from nodeagent.cli._plan_view import POLICY, actions_text
 from nodeagent.cli._render import STRONG, paint
+from nodeagent.core.config.parse import parse
 from nodeagent.core.config.paths import UNIT_DIR, path_problem
 from nodeagent.core.config.unit_names import UNIT_TYPES, unit_name_problem
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
@@ -68,11 +71,42 @@ def run(args: argparse.Namespace) -> int:
         policy, path = load_policy(args.policy), args.policy
     explanation = explain(policy, domain, key)
     recommended = _recommended(explanation)
+    parts, directory = _fragments(domain, key)
     if args.json:
-        _io.emit({**_to_dict(explanation, recommended), "policy_file": path})
+        _io.emit({**_to_dict(explanation, recommended), "policy_file": path, "from": parts})
     else:
-        _show(explanation, recommended, path if args.policy is None else None)
+        _show(explanation, recommended, path if args.policy is None else None, parts, directory)
     return 0
+
+
+def _fragments(domain: str, key: str) -> tuple[list[str], str]:
+    """Return the MachineConfigs that have an entry in the directory ``desired_config`` of this host, and its path.
+
+    None of them if it is no directory, or this user cannot read it.
+    """
+    path = _settings().desired_config
+    try:
+        if not Path(path).is_dir():
+            return [], ""
+        origins = parse(readable_text(path), path).origins
+    except PermissionError:
+        return [], ""
+    except InvalidInput as error:
+        _io.warn(f"the MachineConfigs that have it are not known: {error.message}")
+        return [], ""
+    # A key or a password is that of one user, and the word stands for those of all.
+    wanted = f"{domain}:{key}"
+    of_users = (f"{domain}:",) if domain in (SSHKEY, "password") else ()
+    names = [name for entry in origins if entry == wanted or entry.startswith(of_users) for name in origins[entry]]
+    return list(dict.fromkeys(names)), path
+
+
+def _settings() -> Settings:
+    try:
+        return load().settings
+    # nodeagent settings check reports them. The files are most likely at their usual paths.
+    except InvalidInput:
+        return Settings()
 
 
 def _recommended(explanation: Explanation) -> Entry | None:
@@ -85,11 +119,7 @@ def _recommended(explanation: Explanation) -> Entry | None:
 
 def _host_policy() -> tuple[Policy, str | None]:
     """Return the policy of this host and the path of its file; files that this user cannot read are left out."""
-    try:
-        settings = load().settings
-    # nodeagent settings check reports them. The policy is most likely at its usual path.
-    except InvalidInput:
-        settings = Settings()
+    settings = _settings()
     texts: dict[str, bytes] = {}
     for path, text in read_policy_files(settings).items():
         if isinstance(text, bytes):
@@ -168,8 +198,13 @@ def _to_dict(explanation: Explanation, recommended: Entry | None) -> dict[str, A
     }
 
 
-def _show(explanation: Explanation, recommended: Entry | None, path: str | None) -> None:
+def _show(
+    explanation: Explanation, recommended: Entry | None, path: str | None, parts: Sequence[str], directory: str
+) -> None:
+    """``parts`` are the MachineConfigs in ``directory`` that have the entry."""
     rows = list(_rows(explanation, recommended))
+    if parts:
+        rows.append(("from", f"{', '.join(parts)} ({directory})"))
     if path is not None:
         file = explanation.entry.origin if explanation.entry is not None else ""
         rows.append(("policy of", f"this host ({file or path})"))

@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.cli._io import emit
-from nodeagent.cli._plan_inputs import files_of, merged_text
+from nodeagent.cli._plan_inputs import readable_text
 from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.unit_names import did_you_mean
-from nodeagent.core.fragments.render import OWN
 from nodeagent.core.plan.policy import drop_in_directory, is_policy_file
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import validate
@@ -117,7 +115,7 @@ def _checked_files() -> list[dict[str, Any]]:
 def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
     title = f"{what} {path}"
     try:
-        text = _merged(path) if what == "desired config" and Path(path).is_dir() else Path(path).read_bytes()
+        text = readable_text(path) if what == "desired config" and Path(path).is_dir() else Path(path).read_bytes()
     except InvalidInput as error:
         return _result(title, error.problems or [Problem(path, error.message)])
     except FileNotFoundError:
@@ -132,16 +130,6 @@ def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
     except InvalidInput as error:
         return _result(title, error.problems or [Problem(path, error.message)])
     return _result(title, problems, notes=notes)
-
-
-def _merged(path: str) -> bytes:
-    """Return the config of a directory. Raises ``PermissionError`` if this user cannot read all of it."""
-    directories = [place for place in (Path(path), Path(path, OWN)) if place.is_dir()]
-    if not all(os.access(place, os.R_OK | os.X_OK) for place in directories):
-        raise PermissionError
-    if not all(os.access(file, os.R_OK) for file, _ in files_of(path)):
-        raise PermissionError
-    return merged_text([path])
 
 
 def _check_drop_ins(policy: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import yaml
 
 from nodeagent.cli.main import main
 from nodeagent.core.config.parse import parse
+from nodeagent.settings.load import load
 from tests.cli.conftest import machine_config, write
 
+SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGKBGq0mTDtiMvTGAgKFZsdUfnrOuV9zQhZPm1k1l5aV ring"
 ROLE = "machineconfiguration.openshift.io/role"
 
 
@@ -33,6 +36,15 @@ def pool(tmp_path: Path) -> Path:
     write(directory / "host.d/hostname.json", fragment("00-host", {"/etc/hostname": b"h1\n"}))
     (directory / ".a.yaml.swp").write_bytes(b"\0")
     (directory / "README.md").write_text("# ours\n")
+    return directory
+
+
+@pytest.fixture
+def settings(pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The settings of a host whose desired config is ``pool``."""
+    (directory := tmp_path / "config.d").mkdir()
+    (directory / "10-test.yaml").write_text(f"desired_config: {pool}\n")
+    monkeypatch.setattr(load, "__defaults__", ((str(directory),),))
     return directory
 
 
@@ -105,3 +117,39 @@ def test_nothing_to_merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "there is no MachineConfig to merge" in capsys.readouterr().err
     assert main(["render", "-"]) == 2
     assert "standard input cannot be merged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("/etc/chrony.conf", ["50-base", "99-chrony"]),
+        ("/etc/hostname", ["00-host"]),
+        ("/etc/chron", []),
+        ("kernelArguments", ["60-args"]),
+        ("sshkey", ["60-args"]),
+    ],
+)
+def test_explain_names_the_fragments_of_an_entry(
+    pool: Path, settings: Path, capsys: pytest.CaptureFixture[str], target: str, names: list[str]
+) -> None:
+    users = {"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [SSH_KEY]}]}}
+    write(pool / "args.json", fragment("60-args", {}, kernelArguments=["nosmt"], ignition=users))
+    assert main(["explain", target, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["from"] == names
+    assert main(["explain", target]) == 0
+    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert (["from", f"{', '.join(names)} ({pool})"] in rows) is bool(names)
+
+
+def test_explain_without_readable_fragments(
+    pool: Path, settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy is explained anyway."""
+    (pool / "c.yaml").write_text("{}")
+    assert main(["explain", "/etc/chrony.conf"]) == 0
+    shown = capsys.readouterr()
+    assert "are not known: " in shown.err
+    assert f"({pool})" not in shown.out
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert main(["explain", "/etc/chrony.conf"]) == 0
+    assert capsys.readouterr().err == ""
