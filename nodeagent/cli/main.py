@@ -24,7 +24,7 @@ from nodeagent.reasons import Reason
 _BASE: Final = (
     ("plan", "show what a config changes on this host, or from another config"),
     ("explain", "show the policy entry for a path or unit, or the remedy for a reason"),
-    ("policy", "print the recommended entries that avoid a reboot or a drain"),
+    ("policy", "check a policy; print the recommended entries that avoid a reboot or a drain"),
     ("render", "merge MachineConfigs to one, as a cluster does for a pool"),
     ("apply", "make a MachineConfig the desired config"),
     ("cancel", "end the update under way, or take it back before its reboot"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nodeagent policy suggest`: print the recommended entries that avoid the reboot or the drain of an update."""
+"""`nodeagent policy`: print the recommended entries that avoid the reboot or the drain of an update; check policies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from nodeagent.cli._plan_inputs import read_config, recommended_policy
 from nodeagent.cli._render import change_name
 from nodeagent.cli.plan import ask_plan
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
-from nodeagent.core.plan.policy_explain import Suggestion, entry_to_dict, suggest
-from nodeagent.errors import Terminal
+from nodeagent.core.plan.policy_explain import Suggestion, entry_to_dict, extensions, suggest
+from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.errors import AgentError, InvalidInput, Problem, Terminal
+from nodeagent.host.policy_files import read_policy_files
 from nodeagent.reasons import Reason
+from nodeagent.settings.load import load
 
 if TYPE_CHECKING:
     from nodeagent.cli._offline import Stored
 
 SCHEMA: Final = "nodeagent/policy-suggest/v1"
+CHECK_SCHEMA: Final = "nodeagent/policy-check/v1"
+# The exit status for an invalid policy.
+INVALID: Final = 2
 # All updates of the history.
 ALL: Final = 1000
 DISRUPTIONS: Final = ("drain", "reboot")
@@ -40,9 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a MachineConfig for this host (- for stdin) (default: the last update that drained or rebooted)",
     )
     suggested.add_argument("--json", action="store_true", help=f"one JSON object ({SCHEMA})")
+    checked = commands.add_parser("check", help="check a policy, and name what a cluster would not accept")
+    checked.add_argument("file", metavar="FILE", nargs="*", help="policies (- for stdin) (default: those of this host)")
+    checked.add_argument("--json", action="store_true", help=f"one JSON object ({CHECK_SCHEMA})")
 
 
 def run(args: argparse.Namespace) -> int:
+    return _check(args) if args.policy_command == "check" else _suggest(args)
+
+
+def _suggest(args: argparse.Namespace) -> int:
     what, plan, more = _last_update() if args.file is None else _plan_of(args.file, as_json=args.json)
     recommended = recommended_policy()
     suggestions = [suggest(change, source, recommended) for change, source in disruptive_changes(plan)]
@@ -137,3 +150,51 @@ def _show(what: str, suggestions: Sequence[Suggestion], entries: Sequence[Mappin
         print(printable(f"#   {change_name(suggestion.change.id)}: {suggestion.why}"))
     if more:
         print(f"#   {more} more changes, which the history leaves out")
+
+
+def _check(args: argparse.Namespace) -> int:
+    files = [_checked(name, text) for name, text in _texts(args.file).items()]
+    if args.json:
+        _io.emit({"schema": CHECK_SCHEMA, "files": files})
+    else:
+        _show_checked(files)
+    return INVALID if any(file["problems"] for file in files) else 0
+
+
+def _texts(names: list[str]) -> Mapping[str, bytes | AgentError]:
+    if names:
+        return {_io.name_of(name): _io.read(name) for name in names}
+    texts = read_policy_files(load().settings)
+    # A file of this host that does not exist has nothing to check.
+    return {path: text for path, text in texts.items() if isinstance(text, bytes) or text.reason != Reason.NO_POLICY}
+
+
+def _checked(name: str, text: bytes | AgentError) -> dict[str, Any]:
+    problems: list[Problem] = []
+    found: list[Problem] = []
+    entries = 0
+    try:
+        if not isinstance(text, bytes):
+            raise text
+        policy = parse_policy(text, name)
+        entries = sum(map(len, (policy.files, policy.patterns, policy.units))) + (policy.sshkey is not None)
+        found = list(extensions(policy))
+    except InvalidInput as error:
+        problems = list(error.problems) or [Problem(name, error.message)]
+    return {"file": name, "entries": entries, "problems": _to_dicts(problems), "extensions": _to_dicts(found)}
+
+
+def _to_dicts(problems: list[Problem]) -> list[dict[str, str]]:
+    return [{"path": problem.path, "message": problem.message} for problem in problems]
+
+
+def _show_checked(files: list[dict[str, Any]]) -> None:
+    if not files:
+        print("this host has no policy: the built-in entries apply")
+    for file in files:
+        verdict = "invalid" if file["problems"] else f"valid, {file['entries']} entries"
+        print(printable(f"{file['file']}: {verdict}"))
+        for problem in file["problems"]:
+            print(printable(f"  {problem['path']}: {problem['message']}"))
+        for extension in file["extensions"]:
+            print(printable(f"  extension: {extension['path']}: {extension['message']}"))

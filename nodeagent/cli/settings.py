@@ -15,7 +15,7 @@ from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.unit_names import did_you_mean
-from nodeagent.core.plan.policy import drop_in_directory, is_policy_file
+from nodeagent.core.plan.policy import OWN_NAME, drop_in_directory, is_policy_file
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import validate
 from nodeagent.errors import AgentError, InvalidInput, Problem
@@ -154,7 +154,7 @@ def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
         *policy.units.values(),
         *([policy.sshkey] if policy.sshkey else []),
     ]
-    named = {action.unit for entry in entries for action in entry.actions if action.unit}
+    named = {action.unit for entry in entries for action in entry.actions if action.unit not in ("", OWN_NAME)}
     units = _units_of_host()
     problem = "is not on this host: an update that needs it is refused"
     return (), [Problem(unit, problem + did_you_mean(unit, units)) for unit in sorted(named - units)]

@@ -15,6 +15,7 @@ from nodeagent.cli.main import main
 from nodeagent.core.plan.policy import merge
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy
+from nodeagent.settings.load import load
 from tests.cli.conftest import machine_config, write
 
 RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
@@ -126,3 +127,37 @@ def test_plan_names_what_no_entry_covers(
     new = write(tmp_path / "new.json", machine_config("new", dict.fromkeys(files, b"x")))
     assert main(["plan", "--from", str(old), "--to", str(new)]) == 0
     assert f"\nunlisted: no policy entry covers {said}\n" in capsys.readouterr().out
+
+
+def test_check_of_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (good := tmp_path / "good.yaml").write_text("files: [{path: /etc/x, actions: [{type: None}]}]")
+    (wide := tmp_path / "wide.yaml").write_text("units: [{name: '*.timer', actions: [{type: DaemonReload}]}]")
+    (bad := tmp_path / "bad.yaml").write_text("units: [{name: a, actions: []}]")
+    assert main(["policy", "check", str(good), str(wide)]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines() == [
+        f"{good}: valid, 1 entries",
+        f"{wide}: valid, 1 entries",
+        "  extension: *.timer: an API server refuses * in the name of a unit",
+    ]
+    assert main(["policy", "check", "--json", str(bad)]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == "nodeagent/policy-check/v1"
+    assert [(file["entries"], file["extensions"]) for file in answer["files"]] == [(0, [])]
+    assert "end in a unit type" in answer["files"][0]["problems"][0]["message"]
+
+
+def test_check_of_the_policy_of_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (settings := tmp_path / "config.d").mkdir()
+    policy = tmp_path / "policy.yaml"
+    (settings / "10-test.yaml").write_text(f"policy: {policy}\n")
+    monkeypatch.setattr(load, "__defaults__", ((str(settings),),))
+    policy.write_text("units: [{name: 'a@.service', actions: [{type: None}]}]")
+    assert main(["policy", "check"]) == 0
+    assert "extension: a@.service: an API server refuses @" in capsys.readouterr().out
+    monkeypatch.setattr(load, "__defaults__", ((str(tmp_path / "none"),),))
+    monkeypatch.setattr(command, "read_policy_files", lambda settings: {})
+    assert main(["policy", "check"]) == 0
+    assert capsys.readouterr().out == "this host has no policy: the built-in entries apply\n"

@@ -2,9 +2,9 @@
 """The node disruption policy: the actions that a change to a path, a unit or the users of a host requests.
 
 A policy is a lookup table. A path matches its own entry, else the most specific pattern (``path_pattern``), else the
-longest directory above it; units match by their exact name, or that of their template, and all changes to users by the
-single ``sshkey`` entry. A change without a matching entry is unlisted, and the caller assumes the strongest actions.
-Each entry has its source, so that an admin sees whether it is built in.
+longest directory above it; a unit matches its own entry, else the most specific pattern of names (``unit_pattern``);
+all changes to users match the single ``sshkey`` entry. A change without a matching entry is unlisted, and the caller
+assumes the strongest actions. Each entry has its source, so that an admin sees whether it is built in.
 
 The rules are those of ``spec.nodeDisruptionPolicy`` of operator.openshift.io/v1 MachineConfiguration; ``policy_parse``
 reads one.
@@ -18,7 +18,8 @@ from enum import StrEnum
 from functools import reduce
 from typing import Final
 
-from nodeagent.core.config.unit_names import template_of
+from nodeagent.core.config.unit_names import is_template
+from nodeagent.core.plan import unit_pattern
 from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange, PolicySource
 from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.sides import Sides
@@ -39,6 +40,9 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 MAX_DROP_INS: Final = 100
 
 SSHKEY = "sshkey"
+
+# In place of a name in the actions of an entry for units: the unit that changes, as in systemd.unit(5).
+OWN_NAME: Final = "%n"
 
 # The ``sshkey`` entry decides about each change to a user, as in the machine-config-operator.
 USER_DOMAINS = (SSHKEY, "password")
@@ -77,8 +81,8 @@ Rule = Callable[[Change, Sides], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry. ``key`` is a path without trailing slash, a pattern of paths, a unit name, ``sshkey`` or a field of the
-    MachineConfig.
+    """An entry. ``key`` is a path without trailing slash, a pattern of paths, a unit name, a pattern of unit names,
+    ``sshkey`` or a field of the MachineConfig.
 
     If ``rule`` is set, it decides instead of ``actions``, and ``summary`` describes it. ``origin`` is the file of an
     entry of the user.
@@ -93,7 +97,17 @@ class Entry:
     origin: str = field(default="", compare=False)
 
     def decide(self, change: Change, sides: Sides) -> Verdict:
-        return self.rule(change, sides) if self.rule else Verdict(self.actions, "")
+        if self.rule:
+            return self.rule(change, sides)
+        if is_template(change.key) and any(action.unit == OWN_NAME for action in self.actions):
+            return Verdict(UNLISTED, f"which instances of {change.key} run is not known")
+        return Verdict(actions_for(self.actions, change.key), "")
+
+
+def actions_for(actions: tuple[Action, ...], unit: str) -> tuple[Action, ...]:
+    """Return the actions of an entry for a change of ``unit``."""
+    named = (replace(action, unit=unit) if action.unit == OWN_NAME else action for action in actions)
+    return tuple(dict.fromkeys(named))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,7 @@ class Policy:
     """A policy. ``fields`` are the other parts of a MachineConfig, which a user policy cannot set.
 
     ``patterns`` are the entries of files whose path has a ``*``; of equally specific ones the last is the strongest.
+    ``units`` has patterns as well, in the same order.
     ``replaced`` has the built-in entries that entries of the user replace, for explanations. ``unlisted`` are rules for
     files without an entry: a file of the host may name their directory.
     """
@@ -140,15 +155,21 @@ def match(policy: Policy, change: Change) -> PolicyMatch | None:
     if change.domain == "file":
         return _match_path(policy.files, policy.patterns, change.key)
     if change.domain == "unit":
-        entry = policy.units.get(change.key)
-        # The entry of a template is for those of its instances that have none.
-        if entry is None and (entry := policy.units.get(template_of(change.key))) is not None:
-            return PolicyMatch(entry, MatchKind.PATTERN)
+        if (entry := policy.units.get(change.key)) is None and (patterns := unit_patterns(policy, change.key)):
+            return PolicyMatch(patterns[0], MatchKind.PATTERN)
     elif change.domain in USER_DOMAINS:
         entry = policy.sshkey
     else:
         entry = policy.fields.get(change.domain)
     return PolicyMatch(entry, MatchKind.EXACT) if entry else None
+
+
+def unit_patterns(policy: Policy, unit: str) -> list[Entry]:
+    """Return the entries whose pattern matches a unit, the most specific first. That of a template matches its
+    instances."""
+    matching = [entry for key, entry in policy.units.items() if key != unit and unit_pattern.matches(key, unit)]
+    # Of equally specific patterns the last one is the strongest.
+    return sorted(matching, key=lambda entry: unit_pattern.specificity(entry.key))[::-1]
 
 
 def _match_path(files: Mapping[str, Entry], patterns: Mapping[str, Entry], path: str) -> PolicyMatch | None:
@@ -193,7 +214,7 @@ def merge(weaker: Policy, user: Policy) -> Policy:
         weaker,
         files={**weaker.files, **user.files},
         patterns={**patterns, **user.patterns},
-        units={**weaker.units, **user.units},
+        units={**{key: entry for key, entry in weaker.units.items() if key not in user.units}, **user.units},
         sshkey=user.sshkey or weaker.sshkey,
         replaced=(*weaker.replaced, *built_in),
     )

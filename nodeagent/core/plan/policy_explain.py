@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explain the decision of the policy about one path, unit or field, and suggest entries that would disrupt less.
+"""Explain the decision of the policy about one path, unit or field, suggest entries that would disrupt less, and name
+the extensions that a policy uses.
 
 Only entries of the recommended policy are suggested: an entry that is too weak leaves services running with their old
 configuration.
@@ -7,6 +8,7 @@ configuration.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +16,19 @@ from nodeagent.core.config.paths import managed_path_problem
 from nodeagent.core.plan.change import Action, Change, ChangeKind, PolicySource
 from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.plan import combine, widen
-from nodeagent.core.plan.policy import UNLISTED, USER_DOMAINS, Entry, MatchKind, Policy, PolicyMatch, match
+from nodeagent.core.plan.policy import (
+    OWN_NAME,
+    UNLISTED,
+    USER_DOMAINS,
+    Entry,
+    MatchKind,
+    Policy,
+    PolicyMatch,
+    match,
+    unit_patterns,
+)
+from nodeagent.core.plan.sides import Sides
+from nodeagent.errors import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +62,18 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
     entry = matched.entry
     # An admin who sees an unexpected entry wants to know what it took the place of.
     replaced = next((e for e in policy.replaced if e.key == entry.key and entry.source is PolicySource.USER), None)
-    # Only paths have patterns and directories.
-    shadowed = _shadowed(policy, key, entry) if domain == "file" else ()
+    shadowed: tuple[Entry, ...] = ()
+    if domain == "file":
+        shadowed = _shadowed(policy, key, entry)
+    elif domain == "unit":
+        shadowed = tuple(pattern for pattern in unit_patterns(policy, key) if pattern is not entry)
     return Explanation(
         domain,
         key,
         entry.source,
         entry,
         str(matched.kind),
-        None if entry.rule else _alone(entry),
+        None if entry.rule else _alone(entry, key),
         replaced,
         shadowed,
         _reason(matched, replaced, shadowed),
@@ -71,10 +88,15 @@ def _never(domain: str, key: str) -> str:
     return f"it cannot be changed on a running host: the path {problem}" if problem else ""
 
 
-def _alone(entry: Entry) -> tuple[Action, ...]:
-    """Return the combined actions, without ``because``."""
+def _alone(entry: Entry, key: str) -> tuple[Action, ...]:
+    """Return the combined actions of a change of ``key``, without ``because``."""
     # As a plan would have them: a reboot brings its drain, and a restart takes the place of a reload.
-    return tuple(replace(action, because=()) for action in combine([("", widen(entry.actions))]))
+    return tuple(replace(action, because=()) for action in combine([("", widen(_decided(entry, key)))]))
+
+
+def _decided(entry: Entry, key: str) -> tuple[Action, ...]:
+    # A change alone needs no sides, because the entry has no rule.
+    return entry.decide(Change("", key, ChangeKind.MODIFIED), Sides()).actions
 
 
 def _shadowed(policy: Policy, path: str, entry: Entry) -> tuple[Entry, ...]:
@@ -91,7 +113,7 @@ def _unlisted(domain: str) -> str:
         case "file":
             return "no entry for this path or a directory above it, and no pattern that matches it"
         case "unit":
-            return "no entry for this unit; names are compared exactly"
+            return "no entry for this unit, and no pattern that matches it"
         case _:
             return "it belongs to the OS deployment, for which a policy cannot have an entry"
 
@@ -105,7 +127,7 @@ def _reason(matched: PolicyMatch, replaced: Entry | None, shadowed: tuple[Entry,
     elif matched.kind is MatchKind.PATTERN:
         text += ", the most specific pattern that matches it" if shadowed else ", a pattern that matches it"
     elif shadowed:
-        text += ", which is closer than any pattern or directory"
+        text += ", which is closer than any pattern or directory" if entry.key.startswith("/") else ", its exact name"
     if replaced is not None:
         text += "; it replaces the built-in entry of the same key"
     return text
@@ -148,3 +170,23 @@ def entry_to_dict(entry: Entry) -> dict[str, Any]:
 def _action_to_dict(action: Action) -> dict[str, Any]:
     kind = str(action.type)
     return {"type": kind, kind.lower(): {"serviceName": action.unit}} if action.unit else {"type": kind}
+
+
+def extensions(policy: Policy) -> Iterator[Problem]:
+    """Yield what the API server of a cluster does not accept in a policy, or takes in another way, by the key of the
+    entry."""
+    for key in policy.patterns:
+        yield Problem(key, "a cluster takes the * literally")
+    for key in policy.units:
+        if signs := [sign for sign in "@*" if sign in key]:
+            yield Problem(key, f"an API server refuses {' and '.join(signs)} in the name of a unit")
+    for entry in (*policy.files.values(), *policy.patterns.values(), *policy.units.values()):
+        yield from _of_actions(entry)
+    if policy.sshkey is not None:
+        yield from _of_actions(policy.sshkey)
+
+
+def _of_actions(entry: Entry) -> Iterator[Problem]:
+    for unit in dict.fromkeys(action.unit for action in entry.actions):
+        if unit == OWN_NAME or "@" in unit:
+            yield Problem(entry.key, f"an API server refuses the serviceName {unit}")

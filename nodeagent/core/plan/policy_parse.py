@@ -4,21 +4,22 @@
 Accepted are a whole ``MachineConfiguration`` object (operator.openshift.io/v1), of which only
 ``spec.nodeDisruptionPolicy`` is read, or just that mapping. Bounds and rules are those of the CRD, so that a policy
 that passes here also passes in a cluster; unknown keys are errors here, where the API server would drop them silently.
-A ``*`` in a path is an extension (``path_pattern``).
+Patterns of paths and of units, and ``%n``, are extensions (``path_pattern``, ``unit_pattern``, ``policy_extensions``).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Protocol
 
 from nodeagent.core.config.fields import Fields
 from nodeagent.core.config.problems import Problems, shown
 from nodeagent.core.config.text import document
 from nodeagent.core.config.unit_names import is_template
+from nodeagent.core.plan import path_pattern, unit_pattern
 from nodeagent.core.plan.change import Action, ActionType, PolicySource
-from nodeagent.core.plan.path_pattern import is_pattern, overlap, pattern_problem, specificity
-from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, clean_path
+from nodeagent.core.plan.path_pattern import is_pattern, pattern_problem
+from nodeagent.core.plan.policy import OWN_NAME, SSHKEY, Entry, Policy, clean_path
 from nodeagent.errors import InvalidInput
 from nodeagent.reasons import Reason
 
@@ -44,11 +45,14 @@ NEVER_REQUESTED: Final = (ActionType.STOP, ActionType.CLEAR_STATE, ActionType.RE
 BY_NAME: Final = {str(a): a for a in ActionType if a not in NEVER_REQUESTED}
 
 
-def _unit_problem(name: str) -> str:
-    # Stricter than systemd. An instance or a template (@) is an extension, as patterns of paths are.
+def _unit_problem(name: str, *, pattern: bool = False) -> str:
+    # Stricter than systemd. An instance or a template (@), or a pattern (*), is an extension, as patterns of paths are.
     if len(name) > MAX_UNIT_NAME:
         return f"is longer than {MAX_UNIT_NAME} characters"
-    if not UNIT_NAME.fullmatch(name):
+    if pattern and (name.count("*") > 1 or ("*" in name and is_template(name))):
+        return "must not have more than one *, and none beside a template, which is the pattern of its instances"
+    # A letter in place of the * shows whether the rest is valid.
+    if not UNIT_NAME.fullmatch(name.replace("*", "x") if pattern else name):
         return "must be letters, digits, : . _ \\ - @ and end in a unit type such as .service"
     return ""
 
@@ -110,25 +114,36 @@ def _entries(body: Fields, section: str, key_name: str, origin: str) -> dict[str
         return entries
     for item in body.children(section):
         key = _key(item, key_name)
-        actions = _actions(item, required=True)
+        actions = _actions(item, required=True, of_unit=section == "units")
         item.finish()
         if key is None:
             continue
         if key in entries:
             item.bad(key_name, f"{shown(key)} occurs twice")
-        elif key_name == "path" and (rival := _rival(entries, key, actions)):
-            item.bad(key_name, f"{shown(key)} and {shown(rival)} match the same paths, but have other actions")
+        elif rival := _rival(entries, key, actions, path_pattern if section == "files" else unit_pattern):
+            what = "paths" if section == "files" else "units"
+            item.bad(key_name, f"{shown(key)} and {shown(rival)} match the same {what}, but have other actions")
         entries[key] = Entry(key, actions, PolicySource.USER, origin=origin)
     return entries
 
 
-def _rival(entries: dict[str, Entry], key: str, actions: tuple[Action, ...]) -> str:
-    """Return the pattern that contradicts ``key`` for a path, where neither is more specific; "" if there is none."""
-    if not is_pattern(key):
+class _Patterns(Protocol):
+    """Patterns of paths, or of units."""
+
+    def is_pattern(self, pattern: str, /) -> bool: ...
+
+    def specificity(self, pattern: str, /) -> int: ...
+
+    def overlap(self, pattern: str, other: str, /) -> bool: ...
+
+
+def _rival(entries: dict[str, Entry], key: str, actions: tuple[Action, ...], kind: _Patterns) -> str:
+    """Return the pattern that contradicts ``key``, where neither is more specific; "" if there is none."""
+    if not kind.is_pattern(key):
         return ""
     for other, entry in entries.items():
-        equal = is_pattern(other) and specificity(other) == specificity(key)
-        if equal and entry.actions != actions and overlap(key, other):
+        equal = kind.is_pattern(other) and kind.specificity(other) == kind.specificity(key)
+        if equal and entry.actions != actions and kind.overlap(key, other):
             return other
     return ""
 
@@ -136,7 +151,7 @@ def _rival(entries: dict[str, Entry], key: str, actions: tuple[Action, ...]) -> 
 def _key(item: Fields, name: str) -> str | None:
     if (key := item.required(name)) is None:
         return None
-    problem = _path_problem(key) if name == "path" else _unit_problem(key)
+    problem = _path_problem(key) if name == "path" else _unit_problem(key, pattern=True)
     if problem:
         item.bad(name, problem)
         return None
@@ -158,7 +173,8 @@ def _path_problem(path: str) -> str:
     return pattern_problem(path)
 
 
-def _actions(owner: Fields, *, required: bool) -> tuple[Action, ...]:
+def _actions(owner: Fields, *, required: bool, of_unit: bool = False) -> tuple[Action, ...]:
+    """Return the actions of an entry. ``of_unit``: it is one of units, whose actions may name the unit that changes."""
     if owner.raw("actions") is None:
         if required:
             owner.bad("actions", "is required")
@@ -167,7 +183,7 @@ def _actions(owner: Fields, *, required: bool) -> tuple[Action, ...]:
     if len(items) > MAX_ACTIONS:
         owner.bad("actions", f"has {len(items)} actions; at most {MAX_ACTIONS} are allowed")
         return ()
-    actions = [action for item in owner.children("actions") if (action := _action(item)) is not None]
+    actions = [action for item in owner.children("actions") if (action := _action(item, of_unit=of_unit)) is not None]
     # A rule of the CRD: a reboot includes all other actions, and None excludes them.
     for alone in ALONE:
         if len(items) > 1 and any(action.type is alone for action in actions):
@@ -175,10 +191,12 @@ def _actions(owner: Fields, *, required: bool) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def _action(item: Fields) -> Action | None:
+def _action(item: Fields, *, of_unit: bool) -> Action | None:
     name = item.required("type")
     action_type = BY_NAME.get(name or "")
-    services = {kind: _service(item, key, wanted=kind is action_type) for kind, key in WITH_UNIT.items()}
+    services = {
+        kind: _service(item, key, of_unit=of_unit, wanted=kind is action_type) for kind, key in WITH_UNIT.items()
+    }
     item.finish()
     if action_type is None:
         if name == "Special":
@@ -192,7 +210,7 @@ def _action(item: Fields) -> Action | None:
     return Action(action_type, unit) if unit else None
 
 
-def _service(item: Fields, key: str, *, wanted: bool) -> str | None:
+def _service(item: Fields, key: str, *, of_unit: bool, wanted: bool) -> str | None:
     """Return ``serviceName`` of the union member ``key``, which must exist if and only if the type requires it."""
     if item.raw(key) is None:
         if wanted:
@@ -204,6 +222,8 @@ def _service(item: Fields, key: str, *, wanted: bool) -> str | None:
     if not wanted:
         item.bad(key, "is not allowed for this type")
         return None
+    if name == OWN_NAME and of_unit:
+        return name
     if name is not None and (problem := _unit_problem(name)):
         member.bad("serviceName", problem)
         return None
