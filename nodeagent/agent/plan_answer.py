@@ -16,6 +16,7 @@ from nodeagent.core.plan.os_changes import os_changes_to_dict
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.reboot_kind import ChosenKind, chosen_to_dict, may_fall_back
+from nodeagent.core.plan.removal import LOOKS_LIKE_PART
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.features import plan_parts
 from nodeagent.reasons import Reason
@@ -73,7 +74,8 @@ async def plan_answer(
         again = source.retry(record.to_name) if source is not None else "nodeagent apply"
         notes.insert(0, f"warning: {words}; {again} tries it again")
     if update.removal.needs_confirmation and source is None:
-        notes.append(f"warning: nodeagent apply refuses it without --remove {update.removal.removed}")
+        part = f"{LOOKS_LIKE_PART}; " if update.removal.part else ""
+        notes.append(f"warning: {part}nodeagent apply refuses it without --remove {update.removal.removed}")
     elif update.removal.needs_confirmation and source is not None and not source.complete(record.to_name):
         notes.append("warning: it waits, because it removes more than half of the entries at once")
     if update.plan.drain and ports.node is None:
@@ -82,7 +84,11 @@ async def plan_answer(
         waits = f"the update waits ({Reason.STAGED_BY_OTHER})"
         waits += "" if source is not None else ", unless it is applied with --boot-staged"
         notes.append(f"{other_boots(other)}: {waits}")
-    answer["removal"] = {"removed": update.removal.removed, "total": update.removal.total}
+    answer["removal"] = {
+        "removed": update.removal.removed,
+        "total": update.removal.total,
+        "part": update.removal.part,
+    }
     answer["by_cluster"] = source is not None
     units = [{"entry": problem.path, "message": problem.message} for problem in update.unit_warnings]
     answer |= {"notes": notes, "drifted": list(record.drifted), "drift": drift, "unit_warnings": units}

@@ -35,7 +35,7 @@ from nodeagent.core.plan.plan import check_disruption, make_plan
 from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.policy import Policy
-from nodeagent.core.plan.removal import BY_CLUSTER, Removal, check_removal
+from nodeagent.core.plan.removal import BY_CLUSTER, LOOKS_LIKE_PART, Removal, check_removal, removal_of
 from nodeagent.domains import check_update, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreachable
 from nodeagent.features import plan_parts
@@ -128,7 +128,9 @@ def plan_here(
         problems = [f"{problem['reason']}: {problem['message']}" for problem in answer.get("problems", [])]
         missing = [Problem(warning["entry"], warning["message"]) for warning in answer.get("unit_warnings", [])]
         counts = answer["removal"]
-        removal = Removal(int(counts["removed"]), int(counts["total"]), removes or 0)
+        # A daemon of an earlier version does not know whether it is a part.
+        part = bool(counts.get("part"))
+        removal = Removal(int(counts["removed"]), int(counts["total"]), removes or 0, part)
     except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
     # They come with a plan without the daemon, when no status shows them.
@@ -242,7 +244,10 @@ def _between_files(args: argparse.Namespace) -> Plan:
     old, new, policy = _load(args.old, args.new, args.policy)
     # Both configs are files of the caller, so the numbers of changed lines reveal nothing.
     plan = with_values(plan_update(old, new, policy, _io.name_of(args.new)), old, new, private=True)
-    doubts = warnings(old, new)
+    doubts = list(warnings(old, new))
+    if (removal := removal_of(old, new)).part and removal.needs_confirmation:
+        words = f"removes {removal.removed} of {removal.total} entries, and {LOOKS_LIKE_PART}"
+        doubts.append(Problem(new.name, f"{words}: name all MachineConfigs of the host, or their directory"))
     texts = diffs(plan, old, new) if args.diff else {}
     if args.json:
         answer = plan_to_dict(plan)

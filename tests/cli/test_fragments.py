@@ -153,3 +153,15 @@ def test_explain_without_readable_fragments(
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert main(["explain", "/etc/chrony.conf"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_fragment_alone_is_named_as_such(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Offline, as the daemon refuses it."""
+    old = write(pool.parent / "old.json", machine_config("old", {"/etc/a": b"", "/etc/b": b"b"}))
+    assert main(["plan", "--from", str(old), "--to", str(pool / "a.yaml")]) == 0
+    words = "warning: 50-base removes 2 of 2 entries, and it looks like a part of a config, such as a cluster merges"
+    assert words in capsys.readouterr().out
+    assert main(["plan", "--from", str(old), "--to", str(pool / "a.yaml"), "--json"]) == 0
+    assert [warning["path"] for warning in json.loads(capsys.readouterr().out)["warnings"]] == ["50-base"]
+    assert main(["plan", "--from", str(old), "--to", str(pool)]) == 0
+    assert "looks like" not in capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -157,6 +158,39 @@ async def test_few_entries_may_all_leave() -> None:
     await at(config("none"), host)
 
 
+PART = [replace(config("chrony", {"/etc/chrony.conf": "x"}), pool="worker"), config("99-chrony", {"/etc/x": "x"})]
+
+
+@MOST
+@pytest.mark.parametrize("part", PART, ids=lambda part: part.name)
+async def test_a_part_of_a_config_is_not_applied_alone(part: MachineConfig) -> None:
+    """Also where the current config has few entries."""
+    host = await at(config("three", {f"/etc/site/{number}": "x" for number in range(3)}))
+    host.wanted = host.add(part)
+    plan = await api(host).plan(host.wanted)
+    assert "looks like a part of a config" in plan
+    assert json.loads(plan)["removal"] == {"removed": 3, "total": 3, "part": True}
+    with pytest.raises(Refused, match="removes 3 of 3 entries, and it looks like a part of a config") as caught:
+        await api(host).apply(host.wanted)
+    assert "nodeagent apply FILE FILE ... merges them" in (caught.value.hint or "")
+    # Written to the file, it waits. Confirmed, it is applied.
+    host.want(part)
+    await host.settle()
+    assert set(kinds(host, ConfigRefused)) == {"RemovesMost"}
+    loop = host.build()
+    await api(host, loop=loop).apply(host.wanted, removes=3)
+    await host.turn_and_settle(loop)
+    assert (host.phase, host.world.history[-1].to_name) == (Phase.IDLE, part.name)
+    # From then on the config of this host is one, and so is the next.
+    await at(replace(config("98-other", {"/etc/y": "y"}), pool="worker"), host)
+
+
+@MOST
+async def test_a_part_that_removes_few_entries_is_applied() -> None:
+    host = await at(config("two", {f"/etc/site/{number}": "x" for number in range(2)}))
+    await at(config("50-one", {"/etc/site/0": "x"}), host)
+
+
 @MOST
 @pytest.mark.parametrize(("name", "passes"), [("rendered-worker-0a", True), ("99-worker-chrony", False)])
 async def test_a_rendered_config_is_complete(name: str, passes: bool) -> None:
@@ -192,7 +226,7 @@ async def test_a_plan_of_a_rendered_config_warns_of_no_number() -> None:
     host = await at(BIG)
     rendered = host.add(config("rendered-worker-0a", {"/etc/site/0": "x"}))
     answer = json.loads(await api(host, path="").plan(rendered))
-    assert (answer["by_cluster"], answer["removal"]) == (True, {"removed": 11, "total": 12})
+    assert (answer["by_cluster"], answer["removal"]) == (True, {"removed": 11, "total": 12, "part": False})
     assert not [note for note in answer["notes"] if "remove" in note]
 
 

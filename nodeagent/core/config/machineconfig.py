@@ -69,7 +69,7 @@ class MachineConfig:
     canonical form, so that a change of them is rejected instead of ignored.
 
     ``origins`` are the names of the MachineConfigs that an entry comes from, by its id (``file:/etc/x``); empty for a
-    config that was not merged on this host.
+    config that was not merged on this host. ``pool`` is that of its label, which those that are parts of one have.
     """
 
     name: str
@@ -84,6 +84,7 @@ class MachineConfig:
     extensions_image: str = ""
     unapplied: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
+    pool: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class ConfigSource:
 
 
 # Names are not part of the digest; the other fields are written in a canonical form.
-APART = frozenset({"name", "files", "units", "users", "origins"})
+APART = frozenset({"name", "files", "units", "users", "origins", "pool"})
 
 
 def meaning(config: MachineConfig) -> str:

@@ -35,6 +35,8 @@ API_VERSION: Final = "machineconfiguration.openshift.io/v1"
 KIND: Final = "MachineConfig"
 # The annotation of a config that was merged on this host, with its origins as JSON.
 ORIGINS: Final = "nodeagent.org/origins"
+# The label with the pool that a MachineConfig is for.
+ROLE: Final = "machineconfiguration.openshift.io/role"
 KERNEL_TYPES: Final = ("default", "realtime", "64k-pages")
 # Of an object in Kubernetes.
 MAX_NAME: Final = 253
@@ -157,6 +159,7 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
         extensions_image=_image(spec.base_os_extensions_container_image or "", "baseOSExtensionsContainerImage", where),
         unapplied=unsupported.sections(),
         origins=_origins(document.metadata or {}),
+        pool=_pool(document.metadata or {}),
     )
     if not lenient:
         problems.check(what)
@@ -195,6 +198,12 @@ def _origins(metadata: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
     except (msgspec.MsgspecError, RecursionError):
         return {}
     return {} if any(has_control(name) for names in origins.values() for name in names) else origins
+
+
+def _pool(metadata: Mapping[str, Any]) -> str:
+    labels = metadata.get("labels")
+    role = labels.get(ROLE) if isinstance(labels, Mapping) else None
+    return role if isinstance(role, str) and not has_control(role) else ""
 
 
 def _kernel_arguments(entries: Sequence[str], where: Location) -> tuple[str, ...]:

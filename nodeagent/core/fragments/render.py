@@ -26,7 +26,6 @@ from nodeagent.errors import InvalidInput
 OWN: Final = "host.d"
 # Files of MachineConfigs, and those that are often taken for one: their error says what to do with them.
 _SUFFIXES: Final = (".yaml", ".yml", ".json", ".ign", ".bu")
-ROLE: Final = "machineconfiguration.openshift.io/role"
 # What a controller made from the image of the release: its OS image is not one that an admin chose.
 GENERATED: Final = "machineconfiguration.openshift.io/generated-by-controller-version"
 WORKER: Final = "worker"
@@ -63,11 +62,11 @@ def read_fragment(text: bytes, where: str, *, own: bool = False) -> Fragment:
     # ``parse`` has checked the types.
     document = cast(dict[str, Any], load(text, where, unique_keys=False))
     metadata = document.get("metadata") or {}
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    annotations = metadata.get("annotations") or {}
     return Fragment(
         config.name,
         where,
-        role=str(labels.get(ROLE) or "") if isinstance(labels, Mapping) else "",
+        role=config.pool,
         generated=isinstance(annotations, Mapping) and bool(annotations.get(GENERATED)),
         own=own,
         spec=document.get("spec") or {},

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.parse import parse
-from nodeagent.core.fragments.render import GENERATED, ROLE, Fragment, in_order, read_fragment, render
+from nodeagent.core.config.parse import ROLE, parse
+from nodeagent.core.fragments.render import GENERATED, Fragment, in_order, read_fragment, render
 from nodeagent.errors import InvalidInput
 
 DIGEST = "sha256:" + "a" * 64
