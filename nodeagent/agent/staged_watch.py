@@ -3,8 +3,8 @@
 agent.
 
 The agent stages locked deployments, so that no reboot boots one before its files are written. Another program may
-unlock it (``bootc upgrade``, ``ostree admin lock-finalization --unlock``), replace it (``rpm-ostree kargs``), stage one
-of its own, which the next reboot boots, or put another one first (``bootc rollback``). An unlocked one of the agent is
+unlock it (``ostree admin lock-finalization --unlock``; an updater does it as well), replace it, stage one of its own,
+which the next reboot boots, or put another one first (``ostree admin set-default``). An unlocked one of the agent is
 locked again once; another's is never touched.
 """
 

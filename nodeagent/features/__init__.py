@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NAMES: Final = (
     "fence",
     "alerts",
+    "bootc",
     "bootloader",
     "boot_counting",
     "certificates",

@@ -23,7 +23,7 @@ from nodeagent.core.plan.deployment import (
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import NoSoftReboot, Refused, ServiceUnavailable, SoftObstacle, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.system import StagingUnit
+from nodeagent.update.ports.system import Preparation, StagingUnit
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -92,10 +92,6 @@ class FakeDeployments:
     def staging_unit(self) -> StagingUnit:
         return StagingUnit("updater.service")
 
-    @property
-    def packages_unit(self) -> StagingUnit:
-        return StagingUnit("packages.service")
-
     async def list(self) -> Sequence[Deployment]:
         self.world.meet("list deployments")
         if self.world.unfinalized is not None:
@@ -105,13 +101,15 @@ class FakeDeployments:
     async def check_stageable(self, target: OsTarget) -> None:
         self.world.meet("guard")
 
-    async def needs_packages(self, target: OsTarget) -> bool:
-        return target.extensions_image is not None
+    async def preparation(self, target: OsTarget) -> Preparation | None:
+        image = target.extensions_image
 
-    async def fetch_packages(self, target: OsTarget, *, credentials: bytes | None) -> None:
-        assert target.extensions_image is not None
-        self.world.meet("fetch packages")
-        self.world.fetched.append((target.extensions_image.digest, credentials))
+        async def fetch(credentials: bytes | None) -> None:
+            assert image is not None
+            self.world.meet("fetch packages")
+            self.world.fetched.append((image.digest, credentials))
+
+        return None if image is None else Preparation("packages", StagingUnit("packages.service"), fetch)
 
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]

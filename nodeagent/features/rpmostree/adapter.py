@@ -40,7 +40,7 @@ from nodeagent.host.ostree.redeployment import Redeployment
 from nodeagent.host.ostree.soft_reboot import SoftReboot
 from nodeagent.host.ostree.staged import OwnDeployments, Ownership, StagedState
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.system import StagingUnit
+from nodeagent.update.ports.system import Preparation, StagingUnit
 
 # Requests for one target: cleanup, image, kernel arguments, and two for races.
 _REQUESTS = 5
@@ -82,10 +82,6 @@ class RpmOstree:
     def staging_unit(self) -> StagingUnit:
         return StagingUnit(SERVICE, partial(client.works_for_another, self._make_bus))
 
-    @property
-    def packages_unit(self) -> StagingUnit:
-        return StagingUnit(extensions.UNIT)
-
     def use(self, *, min_free: int) -> None:
         self._guards.space.min_free = min_free
 
@@ -104,18 +100,19 @@ class RpmOstree:
         async with self._session() as session:
             await self._guards.check(session, target)
 
-    async def needs_packages(self, target: OsTarget) -> bool:
-        if target.extensions_image is None:
-            return False
+    async def preparation(self, target: OsTarget) -> Preparation | None:
+        image = target.extensions_image
+        if image is None or not await self._needs_packages(target):
+            return None
+        fetch = partial(self._extensions.fetch, image)
+        return Preparation("Fetching the extensions image", StagingUnit(extensions.UNIT), fetch)
+
+    async def _needs_packages(self, target: OsTarget) -> bool:
         state = await self._state()
         first = state.first if not state.first.booted and await self._is_good(state.first.id) else state.booted
         request = next_request(target, state.booted, first)
         # A change of kernel arguments alone keeps the packages as they are.
         return request is not None and request.member == "UpdateDeployment"
-
-    async def fetch_packages(self, target: OsTarget, *, credentials: bytes | None) -> None:
-        if target.extensions_image is not None:
-            await self._extensions.fetch(target.extensions_image, credentials)
 
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]

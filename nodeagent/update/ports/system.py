@@ -117,17 +117,24 @@ class StagingUnit:
     is_busy: Callable[[], Awaitable[bool]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Work before a staging, in a unit of its own. ``task`` is shown while it runs.
+
+    ``run`` gets the text of a pull secret, None for that of the host, and raises what ``Deployments.stage`` does.
+    """
+
+    task: str
+    unit: StagingUnit
+    run: Callable[[bytes | None], Awaitable[None]]
+
+
 class Deployments(Protocol):
     """The OS deployments of this host. A host that is not image-based has no such port."""
 
     @property
     def staging_unit(self) -> StagingUnit:
         """The unit that writes in ``stage``."""
-        ...
-
-    @property
-    def packages_unit(self) -> StagingUnit:
-        """The unit that writes in ``fetch_packages``."""
         ...
 
     async def list(self) -> Sequence[Deployment]:
@@ -142,12 +149,8 @@ class Deployments(Protocol):
         """
         ...
 
-    async def needs_packages(self, target: OsTarget) -> bool:
-        """Return whether the staging of ``target`` needs packages of an extensions image."""
-        ...
-
-    async def fetch_packages(self, target: OsTarget, *, credentials: bytes | None) -> None:
-        """Fetch the packages of the extensions image of ``target``, for ``stage``. Raises what ``stage`` does."""
+    async def preparation(self, target: OsTarget) -> Preparation | None:
+        """Return what ``stage`` needs beforehand; None if that is nothing."""
         ...
 
     # The staging is locked, because any shutdown in the meantime, also by another program, would finalize it without

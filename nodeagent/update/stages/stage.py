@@ -128,10 +128,10 @@ async def _staged(run: Run, os: HostDeployments, target: OsTarget) -> Deployment
 
 async def _stage_once(run: Run, os: HostDeployments, target: OsTarget, report: _ProgressReport) -> Deployment:
     credentials = credentials_of(run.update.new)
-    if await os.port.needs_packages(target):
-        report(StageProgress("Fetching the extensions image"))
-        async with _around(run, os.port.packages_unit):
-            await os.port.fetch_packages(target, credentials=credentials)
+    if (preparation := await os.port.preparation(target)) is not None:
+        report(StageProgress(preparation.task))
+        async with _around(run, preparation.unit):
+            await preparation.run(credentials)
     async with _around(run, os.port.staging_unit):
         return await os.stage(target, credentials=credentials, replace=run.record.os.staged, on_progress=report)
 

@@ -116,7 +116,7 @@ def _progress(run: Run) -> Progress:
     # In a repeated phase the status already has the reason of the wait.
     if waits and not run.update.repeated:
         limit = run.ports.clock.monotonic() + run.policy.verify_timeout
-        progress("waiting for rpm-ostreed to report what is booted", limit)
+        progress("waiting for what serves the deployments to report what is booted", limit)
     return progress
 
 

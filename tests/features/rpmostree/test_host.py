@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from dbus_next import Variant
 
+from nodeagent.core.config.image import ContainerImage, parse_image
+from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.features.rpmostree.client import works_for_another
 from nodeagent.features.rpmostree.host import read_os_service
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import hint
+from tests.features.rpmostree.adapters import IMAGE
 from tests.features.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.host.fake_systemd import FakeSystemd
 from tests.support.fake_peer import FakePeer
@@ -74,10 +78,21 @@ async def test_one_that_does_not_answer_may_be_busy(private_bus: PrivateBus) -> 
 
 
 async def test_the_units_of_a_staging(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    assert (os.staging_unit.name, os.packages_unit.name) == ("rpm-ostreed.service", "nodeagent-extensions.service")
+    assert os.staging_unit.name == "rpm-ostreed.service"
     assert os.staging_unit.is_busy is not None
     assert not await os.staging_unit.is_busy()
-    assert os.packages_unit.is_busy is None, "its files are no objects of the repository"
+
+
+async def test_packages_are_fetched_before_a_staging(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    extensions = parse_image(f"quay.io/example/extensions@sha256:{'e' * 64}")
+    assert isinstance(extensions, ContainerImage)
+    assert await os.preparation(IMAGE) is None
+    preparation = await os.preparation(replace(IMAGE, packages=frozenset({"kata"}), extensions_image=extensions))
+    assert preparation is not None
+    assert preparation.unit.name == "nodeagent-extensions.service"
+    assert preparation.unit.is_busy is None, "its files are no objects of the repository"
+    arguments = OsTarget(kernel_arguments=("nosmt",), extensions_image=extensions)
+    assert await os.preparation(arguments) is None, "the packages remain as they are"
 
 
 async def test_less_space_is_enough_after_a_reload(os: RpmOstree) -> None:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts bootc updates, as their files and units show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dbus_next import Variant
+
+from nodeagent.errors import Unreconcilable
+from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_ours
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.systemd import Systemd
+from tests.host.fake_systemd import FakeSystemd
+from tests.support.fixtures import PrivateBus
+
+
+def with_files(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+@pytest.mark.parametrize("program", [BOOTC, PULLER])
+async def test_a_host_without_rpm_ostree(bus: Bus, private_bus: PrivateBus, tmp_path: Path, program: str) -> None:
+    systemd = FakeSystemd()
+    systemd.properties["LoadState"] = Variant("s", "not-found")
+    async with await systemd.start(private_bus.address):
+        with_files(tmp_path, "run/ostree-booted")
+        assert not await is_ours(Systemd(bus), tmp_path)
+        with_files(tmp_path, program)
+        assert await is_ours(Systemd(bus), tmp_path)
+        (tmp_path / "run/ostree-booted").unlink()
+        assert not await is_ours(Systemd(bus), tmp_path)
+
+
+@pytest.mark.parametrize("load", ["loaded", "masked"])
+async def test_rpm_ostree_beside_bootc_serves_the_host(
+    bus: Bus, private_bus: PrivateBus, tmp_path: Path, load: str
+) -> None:
+    systemd = FakeSystemd()
+    systemd.properties["LoadState"] = Variant("s", load)
+    async with await systemd.start(private_bus.address):
+        with_files(tmp_path, "run/ostree-booted", BOOTC, PULLER)
+        assert not await is_ours(Systemd(bus), tmp_path)
+
+
+def test_without_the_program_that_pulls(tmp_path: Path) -> None:
+    with pytest.raises(Unreconcilable) as caught:
+        check_puller(tmp_path)
+    assert caught.value.reason == "NoPuller"
+    with_files(tmp_path, PULLER)
+    check_puller(tmp_path)
