@@ -12,6 +12,7 @@ from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_at, client_of
 from nodeagent.core.coordination.kube_objects import MAINTENANCES
 from nodeagent.errors import Refused
+from nodeagent.features.cluster.decide.bootc_node import BOOTC_NODES
 from nodeagent.features.cluster.gates import MACHINES, KubeGates
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
@@ -83,6 +84,26 @@ async def test_a_machine_is_held_and_given_free(cluster: Cluster, machine: str, 
     await gates.free_machine()
     (left,) = cluster.admin.get(machine)["spec"]["lifecycleHooks"]["preDrain"]
     assert left["name"] == "EtcdQuorumOperator"
+
+
+async def test_a_node_that_bootc_operator_updates(cluster: Cluster, node: str, gates: KubeGates) -> None:
+    """As its controller does it: the label, the object, and the annotation when the node has its turn."""
+    cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"bootc.dev/managed": ""}}})
+    assert await words(gates) == []
+    image = f"quay.io/example/os@sha256:{'1' * 64}"
+    body: dict[str, Any] = {
+        "apiVersion": "node.bootc.dev/v1alpha1",
+        "kind": "BootcNode",
+        "metadata": {"name": node},
+        "spec": {"desiredImage": image, "desiredImageState": "Staged"},
+    }
+    cluster.admin.create(BOOTC_NODES.format("").rstrip("/"), body)
+    assert await words(gates) == []
+    turn = {"metadata": {"annotations": {"bootc.dev/in-reboot-slot": ""}}}
+    cluster.admin.patch(BOOTC_NODES.format(node), turn)
+    assert await words(gates) == [f"BootcOperator: bootc-operator updates the node to {image}"]
+    cluster.admin.delete(BOOTC_NODES.format(node))
+    assert await words(gates) == []
 
 
 @pytest.mark.cluster_failure("the Machine of the node is being deleted")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other actors on this node (``core/coordination/gates.py``), and the protection of its Machine from deletion.
 
-They are read before an operation begins and before each irreversible step, with four requests at most. A missing
+They are read before an operation begins and before each irreversible step, with five requests at most. A missing
 permission is an error, not an empty answer. A kind that the cluster does not have has no objects.
 """
 
@@ -22,6 +22,7 @@ from nodeagent.core.coordination.gates import (
 )
 from nodeagent.core.coordination.kube_objects import MAINTENANCES, LifecycleHook, Machine, Node, NodeMaintenance
 from nodeagent.errors import Refused, Retryable
+from nodeagent.features.cluster.decide.bootc_node import BOOTC_NODES, BootcNode, bootc_gates, is_managed
 from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
@@ -47,6 +48,10 @@ class KubeGates:
         machine = await self._read_machine(node)
         if machine is not None:
             gates += machine_gates(machine)
+        if is_managed(node):
+            # Its controller labels the node after it made the object.
+            with suppress(NotFound):
+                gates += bootc_gates(await self._client.read(BOOTC_NODES.format(self._node), BootcNode))
         # The operator is not installed here.
         with suppress(NotFound):
             gates += maintenance_gates(self._node, await self._client.objects(MAINTENANCES, NodeMaintenance))

@@ -12,6 +12,7 @@ from nodeagent.core.coordination.annotations import RETRY
 from nodeagent.door import Base, Feature
 from nodeagent.errors import AgentError
 from nodeagent.features.cluster.backend import Cluster
+from nodeagent.features.cluster.guard import ClusterGuard
 from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.features.cluster.reports import ClusterReporter
 from nodeagent.update.next.desired import DesiredSource
@@ -45,7 +46,8 @@ def join(base: Base) -> Feature:
         sinks.append(handshake.sink)
         beside.append(("the view of the Node", handshake.run))
         desired = DesiredSource(read=handshake.desired, retry=_retry, complete=_is_rendered)
-    return Feature(use=cluster.use, desired=desired, sinks=sinks, beside=beside)
+    guard = ClusterGuard(cluster.client, cluster.name)
+    return Feature(use=cluster.use, guard=guard, desired=desired, sinks=sinks, beside=beside)
 
 
 def _follow_node(base: Base, cluster: Cluster) -> Handshake:

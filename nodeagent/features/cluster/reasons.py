@@ -14,4 +14,5 @@ class ClusterReason(ReasonEnum):
     CONFIG_NOT_FOUND = "ConfigNotFound", Kind.REFUSED, "create the named MachineConfig, or correct the Node's desiredConfig"
     CONFIG_NAME_INVALID = "ConfigNameInvalid", Kind.INPUT, "put the name of a MachineConfig into the Node's annotation desiredConfig"
     IMAGE_LAYERED = "ImageLayered", Kind.UNRECONCILABLE, "remove the Node's desiredImage and put the image into osImageURL of its MachineConfig"
+    BOOTC_OPERATOR = "BootcOperator", Kind.REFUSED, "wait until it is done (kubectl get bootcnodes); two programs must not disrupt one node"
     # fmt: on

@@ -18,6 +18,7 @@ from nodeagent.core.coordination.kube_objects import LeaseObject, MachineConfigN
 from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import Claim, read_lease
 from nodeagent.features.cluster.decide.annotations import drain_request, source_of
+from nodeagent.features.cluster.decide.bootc_node import BootcNode, bootc_gates, is_managed
 from nodeagent.features.cluster.decide.conditions import NodeState, conditions, differing
 from nodeagent.features.cluster.decide.drain import (
     DrainPolicy,
@@ -43,6 +44,7 @@ SINCE: Final = "2026-01-01T00:00:00Z"
 
 
 def _node(node: Node) -> None:
+    is_managed(node)
     unready(node, None, SINCE, "2026-01-01T01:00:00Z", {"pods": "9"}, {})
     drain_request(read_request(node), "c")
     differing(conditions(NodeState("a", "b", draining=True)), (node.get("status") or {}).get("conditions") or (), SINCE)
@@ -73,6 +75,7 @@ READERS: Final[Mapping[type[Any], Callable[[Any], object]]] = {
     Pod: _pod,
     LeaseObject: _lease,
     MachineConfigNode: _config_node,
+    BootcNode: bootc_gates,
 }
 
 

@@ -20,7 +20,13 @@ NODE: Final[dict[str, Any]] = {"metadata": {**thing("n")["metadata"], "annotatio
 OF_MACHINE: Final[dict[str, Any]] = {
     "metadata": {**NODE["metadata"], "annotations": {"machine.openshift.io/machine": "ns/m"}}
 }
+MANAGED: Final[dict[str, Any]] = {"metadata": {**NODE["metadata"], "labels": {"bootc.dev/managed": ""}}}
 ETCD: Final = {"name": "EtcdQuorumOperator", "owner": "clusteroperator/etcd"}
+
+BOOTC_NODE: Final[dict[str, Any]] = {
+    "metadata": {**NODE["metadata"], "annotations": {"bootc.dev/in-reboot-slot": ""}},
+    "spec": {"desiredImage": "quay.io/example/os@sha256:1", "desiredImageState": "Staged"},
+}
 
 
 def machine(*hooks: Any, **meta: str) -> dict[str, Any]:
@@ -104,3 +110,39 @@ async def test_a_machine_that_changes(tmp_path: Path, statuses: list[int], reaso
     api = Api(OF_MACHINE, machine(), *statuses)
     assert await held(tmp_path, api) == reason
     assert len(api.patches) == patches
+
+
+# --- bootc-operator
+
+
+@pytest.mark.parametrize(
+    ("node", "answer", "reason", "requests"),
+    [
+        (NODE, Answer(), "", 2),
+        (MANAGED, Answer(404, {"message": "not found"}), "", 3),
+        (MANAGED, Answer(body=BOOTC_NODE), "BootcOperator", 3),
+        # Rights that an older manifest does not give.
+        (MANAGED, Answer(403, {"message": "no"}), "KubeForbidden", 2),
+    ],
+    ids=["a node of its own", "before the object", "its turn", "without the right"],
+)
+async def test_an_update_by_bootc_operator(
+    tmp_path: Path, node: Any, answer: Answer, reason: str, requests: int
+) -> None:
+    def respond(request: Request) -> Answer:
+        if "/bootcnodes/" in request.target:
+            return answer
+        return Answer(body=node if "/nodes/" in request.target else {"items": [], "metadata": {}})
+
+    async with serving(None) as server:
+        server.answer = respond
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
+        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+            gates = KubeGates(client, "n", controls_node=False)
+            if not reason:
+                await gates.check()
+            else:
+                with pytest.raises(AgentError) as refused:
+                    await gates.check()
+                assert refused.value.reason == reason
+        assert len(server.requests) == requests
