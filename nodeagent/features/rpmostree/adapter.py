@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
-from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, unmet
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.features.rpmostree import client, extensions
@@ -31,14 +31,10 @@ from nodeagent.features.rpmostree.request import CLEANUP, ROLLBACK, Request, nex
 from nodeagent.features.rpmostree.transaction import End, Timing, TransactionResult, follow
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusUnreachable
-from nodeagent.host.ostree.boot_order import BootEntries, other_boots_first
-from nodeagent.host.ostree.credentials import Credentials
+from nodeagent.host.ostree.back_end import LibostreeBackEnd
 from nodeagent.host.ostree.failures import one_line
-from nodeagent.host.ostree.finalization import Finalization
 from nodeagent.host.ostree.programs import Services
-from nodeagent.host.ostree.redeployment import Redeployment
-from nodeagent.host.ostree.soft_reboot import SoftReboot
-from nodeagent.host.ostree.staged import OwnDeployments, Ownership, StagedState
+from nodeagent.host.ostree.staged import OwnDeployments
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.system import Preparation, StagingUnit
 
@@ -48,7 +44,7 @@ _REQUESTS = 5
 _LOST = 2
 
 
-class RpmOstree:
+class RpmOstree(LibostreeBackEnd):
     """Deployments through rpm-ostreed.
 
     ``services`` is systemd. ``make_bus`` makes a connection to the system bus for each session. ``root`` is for tests.
@@ -64,19 +60,10 @@ class RpmOstree:
         min_free: int,
         timing: Timing | None = None,
     ) -> None:
-        self._services = services
-        self._make_bus = make_bus
         self._timing = timing or Timing()
-        self._staged = StagedState(root)
-        self._entries = BootEntries(root)
-        self._credentials = Credentials(root)
+        super().__init__(services, make_bus, root, self._timing)
         self._extensions = ExtensionsRepository(services, root)
-        self._ownership = Ownership(root)
-        self._root = root
         self._guards = Guards(services, root, min_free)
-        self._soft_reboot = SoftReboot(self._staged, make_bus, root, self._timing)
-        self._finalization = Finalization(services, self._staged, make_bus, root, self._timing)
-        self._redeployment = Redeployment(make_bus, root, self._timing)
 
     @property
     def staging_unit(self) -> StagingUnit:
@@ -135,15 +122,6 @@ class RpmOstree:
             await asyncio.to_thread(self._extensions.sweep)
         return staged
 
-    async def _is_good(self, deployment: str) -> bool:
-        return deployment in await asyncio.to_thread(self._ownership.good)
-
-    async def unlock(self, deployment: str) -> None:
-        if not await self._is_good(deployment):
-            message = f"{deployment} is not the result of a successful transaction of nodeagent"
-            raise Refused(message, reason=Reason.STAGED_LOST)
-        await self._finalization.unlock(deployment)
-
     async def discard(self) -> None:
         done = await self._until(CLEANUP, lambda state: state.first.booted)
         if not done.first.booted:
@@ -167,50 +145,9 @@ class RpmOstree:
             raise Terminal("cannot roll back: the same deployment would boot again", reason=Reason.NO_ROLLBACK)
         return done.first.id
 
-    async def staged_lock(self) -> StagedLock | None:
-        lock = await asyncio.to_thread(self._staged.lock)
-        return StagedLock(lock.id, lock.locked) if lock is not None else None
-
-    async def lock_again(self, deployment: str) -> None:
-        lock = await asyncio.to_thread(self._staged.lock)
-        if lock is not None and lock.id == deployment:
-            await asyncio.to_thread(self._staged.set_legacy)
-
-    async def boots_of_other(self, own: str) -> str:
-        lock = await asyncio.to_thread(self._staged.lock)
-        if lock is not None and not lock.locked:
-            ours = lock.id == own or await asyncio.to_thread(self._ownership.may_own, lock.id)
-            return "" if ours else lock.id
-        try:
-            deployments = await self.list()
-        except AgentError:
-            # A host of bootc has no rpm-ostreed, and the same boot order.
-            other = await asyncio.to_thread(other_boots_first, self._root)
-            return "" if other == own else other
-        # A locked staged deployment is discarded by a reboot, and the next one in the order boots.
-        first = next((deployment for deployment in deployments if not deployment.staged), None)
-        if first is None or first.booted or first.id == own:
-            return ""
-        return f"{first.id} ({first.version})" if first.version else first.id
-
-    async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
-        return await self._soft_reboot.unmerged(running=running)
-
-    async def reset_soft_reboot(self) -> None:
-        await self._soft_reboot.reset()
-
-    async def check_soft_reboot(self, deployment: str) -> None:
-        await self._soft_reboot.check(await self.list(), deployment)
-
-    async def prepare_soft_reboot(self, deployment: str) -> None:
-        await self._soft_reboot.prepare(await self.list(), deployment)
-
     async def changes(self, staged: str, managed: Mapping[str, FileTreeEntry] | None) -> OsChanges:
         async with self._session() as session:
             return await session.compare(self._root, staged, managed)
-
-    async def finalize_failure(self) -> str:
-        return await self._finalization.failure()
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:

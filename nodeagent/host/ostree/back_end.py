@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each back end of the ``Deployments`` port does alike, because libostree does it or its files show it.
+
+A back end lists the deployments, stages, discards and rolls back in its own way. A staged deployment is the same
+whoever staged it: it is locked and unlocked, entered by a soft reboot, and finalized by libostree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nodeagent.core.plan.deployment import Deployment, StagedLock
+from nodeagent.errors import AgentError, Refused
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.ostree.boot_order import BootEntries, other_boots_first
+from nodeagent.host.ostree.credentials import Credentials
+from nodeagent.host.ostree.finalization import Finalization
+from nodeagent.host.ostree.programs import CommandTiming, Services
+from nodeagent.host.ostree.redeployment import Redeployment
+from nodeagent.host.ostree.soft_reboot import SoftReboot
+from nodeagent.host.ostree.staged import Ownership, StagedState
+from nodeagent.reasons import Reason
+
+
+class LibostreeBackEnd(ABC):
+    """``services`` is systemd. ``make_bus`` makes a connection to the system bus. ``root`` is for tests."""
+
+    def __init__(self, services: Services, make_bus: Callable[[], Bus], root: Path, timing: CommandTiming) -> None:
+        self._services = services
+        self._make_bus = make_bus
+        self._root = root
+        self._staged = StagedState(root)
+        self._entries = BootEntries(root)
+        self._credentials = Credentials(root)
+        self._ownership = Ownership(root)
+        self._soft_reboot = SoftReboot(self._staged, make_bus, root, timing)
+        self._finalization = Finalization(services, self._staged, make_bus, root, timing)
+        self._redeployment = Redeployment(make_bus, root, timing)
+
+    @abstractmethod
+    async def list(self) -> Sequence[Deployment]: ...
+
+    async def _is_good(self, deployment: str) -> bool:
+        return deployment in await asyncio.to_thread(self._ownership.good)
+
+    async def unlock(self, deployment: str) -> None:
+        if not await self._is_good(deployment):
+            message = f"{deployment} is not the result of a successful staging of nodeagent"
+            raise Refused(message, reason=Reason.STAGED_LOST)
+        await self._finalization.unlock(deployment)
+
+    async def staged_lock(self) -> StagedLock | None:
+        lock = await asyncio.to_thread(self._staged.lock)
+        return StagedLock(lock.id, lock.locked) if lock is not None else None
+
+    async def lock_again(self, deployment: str) -> None:
+        lock = await asyncio.to_thread(self._staged.lock)
+        if lock is not None and lock.id == deployment:
+            await asyncio.to_thread(self._staged.set_legacy)
+
+    async def boots_of_other(self, own: str) -> str:
+        lock = await asyncio.to_thread(self._staged.lock)
+        if lock is not None and not lock.locked:
+            ours = lock.id == own or await asyncio.to_thread(self._ownership.may_own, lock.id)
+            return "" if ours else lock.id
+        try:
+            deployments = await self.list()
+        except AgentError:
+            # The boot order is the same for a back end that does not answer.
+            other = await asyncio.to_thread(other_boots_first, self._root)
+            return "" if other == own else other
+        # A locked staged deployment is discarded by a reboot, and the next one in the order boots.
+        first = next((deployment for deployment in deployments if not deployment.staged), None)
+        if first is None or first.booted or first.id == own:
+            return ""
+        return f"{first.id} ({first.version})" if first.version else first.id
+
+    async def unmerged_soft_reboot(self, *, running: bool = False) -> str:
+        return await self._soft_reboot.unmerged(running=running)
+
+    async def reset_soft_reboot(self) -> None:
+        await self._soft_reboot.reset()
+
+    async def check_soft_reboot(self, deployment: str) -> None:
+        await self._soft_reboot.check(await self.list(), deployment)
+
+    async def prepare_soft_reboot(self, deployment: str) -> None:
+        await self._soft_reboot.prepare(await self.list(), deployment)
+
+    async def finalize_failure(self) -> str:
+        return await self._finalization.failure()
