@@ -2,7 +2,7 @@
 """What each back end of the ``Deployments`` port does alike, because libostree does it or its files show it.
 
 A back end lists the deployments, stages, discards and rolls back in its own way. A staged deployment is the same
-whoever staged it: it is locked and unlocked, entered by a soft reboot, and finalized by libostree.
+whichever program staged it: it is locked and unlocked, entered by a soft reboot, and finalized by libostree.
 """
 
 from __future__ import annotations
