@@ -10,6 +10,7 @@ from typing import Any, Final
 from nodeagent.core.config import schema
 from nodeagent.core.config.conflicts import PathConflicts
 from nodeagent.core.config.files import FileReader
+from nodeagent.core.config.ignition_two import check_keys_of_two
 from nodeagent.core.config.machineconfig import CORE_USER, FileEntry, UnitEntry, UserEntry
 from nodeagent.core.config.paths import has_control, path_problem, ssh_keys_path
 from nodeagent.core.config.problems import Location, shown
@@ -50,6 +51,7 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
         unsupported.record(f"ignition.{key}", getattr(ignition, key))
     unsupported.record("kernelArguments", config.kernel_arguments)
     conflicts.check(reader.files, files, at_files)
+    check_keys_of_two(config, where)
     return Ignition(reader.files, units, users)
 
 

@@ -24,6 +24,7 @@ _NAMES: Final[Mapping[type, str]] = {str: "a string", int: "an integer", bool: "
 _ADVICE: Final[Mapping[tuple[str, str], str]] = {
     ("File", "filesystem"): "it is of Ignition 2, delete it",
     ("Config", "networkd"): "it is of Ignition 2; delete it, and write its units as files below /etc/systemd/network",
+    ("Unit", "enable"): "it is of Ignition 2, write enabled",
     ("Config", "kernelType"): "it belongs below spec",
     **dict.fromkeys([("Contents", "inline"), ("Contents", "local")], "it is of Butane, run butane on the file"),
     **dict.fromkeys([("Unit", "contents_local"), ("File", "parent")], "it is of Butane, run butane on the file"),
@@ -76,7 +77,7 @@ def _field(value: object, wanted: Any, where: Location) -> object:
             continue
         return _items(value, get_args(kind)[0], where) if isinstance(value, list) else value
     first = get_origin(kinds[0]) or kinds[0]
-    where.mistyped("", f"must be {_NAMES.get(first, 'an object')}, is {kind_of(value)}{_octal(value, where)}")
+    where.mistyped("", f"must be {_NAMES.get(first, 'an object')}, is {kind_of(value)}{_remedy(value, where)}")
     return None
 
 
@@ -104,6 +105,12 @@ def _items(values: list[object], kind: Any, where: Location) -> list[object]:
 def _name_of(value: object) -> str:
     name = (value.get("path") or value.get("name")) if isinstance(value, dict) else None
     return name if isinstance(name, str) else ""
+
+
+def _remedy(value: object, where: Location) -> str:
+    if where.path.endswith(".append") and isinstance(value, bool):
+        return ": that is of Ignition 2, list what is appended"
+    return _octal(value, where)
 
 
 def _octal(value: object, where: Location) -> str:

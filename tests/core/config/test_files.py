@@ -153,7 +153,7 @@ WRONG_FILES: dict[str, tuple[Any, str, str]] = {
     "unknown key": ({"path": "/a", "content": A}, "", "unknown key 'content'"),
     "unknown key of contents": ({"path": "/a", "contents": {"src": "a"}}, ".contents", "unknown key 'src'"),
     "filesystem of Ignition 2": ({"path": "/a", "filesystem": "root"}, "", "unknown key 'filesystem'"),
-    "append of Ignition 2": ({"path": "/a", "append": True}, ".append", "must be a list"),
+    "append of Ignition 2": ({"path": "/a", "append": True}, ".append", "that is of Ignition 2, list what is appended"),
 }  # fmt: skip
 
 

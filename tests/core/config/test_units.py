@@ -45,7 +45,7 @@ WRONG_UNITS: dict[str, tuple[Any, str, str]] = {
     "NUL in contents": ({"name": "a.service", "contents": "a\0"}, ".contents", "NUL"),
     "enabled as string": ({"name": "a.service", "enabled": "true"}, ".enabled", "must be true or false"),
     "mask as number": ({"name": "a.service", "mask": 1}, ".mask", "must be true or false"),
-    "enable of Ignition 2": ({"name": "a.service", "enable": True}, "", "unknown key 'enable'"),
+    "enable of Ignition 2": ({"name": "a.service", "enable": True}, "", "it is of Ignition 2, write enabled"),
     "unknown key": ({"name": "a.service", "masked": True}, "", "unknown key 'masked'"),
     "dropins as object": ({"name": "a.service", "dropins": {"a": 1}}, ".dropins", "must be a list"),
     "bad drop-in": ({"name": "a.service", "dropins": [{"name": "a"}]}, ".dropins[0].name", "must end in .conf"),

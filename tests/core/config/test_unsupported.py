@@ -113,3 +113,53 @@ def test_unknown_sections(config: Doc) -> None:
 )
 def test_what_is_not_applied_names_the_way(section: str, way: str) -> None:
     assert way in why(section)
+
+
+OF_TWO = {
+    "append of a config": (
+        {"ignition": {"version": "3.4.0", "config": {"append": [{"source": "data:,"}]}}},
+        "ignition.config",
+        "append",
+    ),
+    "filesystem of a link": (
+        {"storage": {"links": [{"path": "/l", "target": "/", "filesystem": "root"}]}},
+        "storage.links[0]",
+        "filesystem",
+    ),
+    "filesystem of a directory": (
+        {"storage": {"directories": [{"path": "/d", "filesystem": "root"}]}},
+        "storage.directories[0]",
+        "filesystem",
+    ),
+    "mount": (
+        {"storage": {"filesystems": [{"device": "/dev/a", "mount": {"device": "/dev/a"}}]}},
+        "storage.filesystems[0]",
+        "mount",
+    ),
+    "name of a filesystem": (
+        {"storage": {"filesystems": [{"device": "/dev/a", "name": "root"}]}},
+        "storage.filesystems[0]",
+        "name",
+    ),
+    "size of a partition": (
+        {"storage": {"disks": [{"device": "/dev/a", "partitions": [{}, {"size": 8}]}]}},
+        "storage.disks[0].partitions[1]",
+        "size",
+    ),
+    "create of a user": (
+        {"passwd": {"users": [{"name": "core"}, {"name": "u", "create": {"uid": 1}}]}},
+        "passwd.users[1]",
+        "create",
+    ),
+}
+
+
+@pytest.mark.finding(
+    "configs: keys of another format", "A key of Ignition 2 in a config of 3 is named, and its successor."
+)
+@pytest.mark.parametrize("case", OF_TWO)
+def test_a_key_of_ignition_2_is_named(case: str) -> None:
+    config, path, key = OF_TWO[case]
+    (problem,) = [p for p in problems(document(config)) if "of Ignition 2" in p.message]
+    assert problem.path == f"spec.config.{path}"
+    assert problem.message.startswith(f"unknown key '{key}': it is of Ignition 2; ")
