@@ -14,6 +14,7 @@ from typing import Any
 
 from nodeagent.cli._client import NEITHER
 from nodeagent.cli._io import read
+from nodeagent.core.config.ignition_document import as_machine_config
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
@@ -136,7 +137,7 @@ def _desired() -> ConfigSource | None:
     if settings.cluster.source != "file":
         return None
     path = desired_file(settings.desired_config, settings.state_dir)
-    text = read(path)
+    text = as_machine_config(read(path))
     return ConfigSource(parse(text, path).name, hashlib.sha256(text).hexdigest(), text)
 
 

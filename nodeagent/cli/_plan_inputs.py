@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.cli._io import STDIN, name_of, read
+from nodeagent.core.config.ignition_document import as_machine_config
 from nodeagent.core.config.parse import parse
 from nodeagent.core.fragments.render import OWN, Fragment, is_fragment, read_fragment, render
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
@@ -22,7 +23,8 @@ from nodeagent.host.config_file import read_now
 from nodeagent.reasons import Reason
 
 CONFIG_HELP: Final = (
-    "the MachineConfig, YAML or JSON; - is standard input; several, or a directory, are merged as those of a pool"
+    "the MachineConfig, YAML or JSON, or an Ignition config; - is standard input; several, or a directory, are merged "
+    "as those of a pool"
 )
 
 
@@ -54,9 +56,9 @@ def read_config(paths: Sequence[str]) -> tuple[str, str]:
 
 
 def config_text(paths: Sequence[str]) -> bytes:
-    """Return the text of a config as it is in one file, or as several MachineConfigs give it."""
+    """Return the text of the MachineConfig in one file, or that several of them give."""
     if len(paths) == 1 and not Path(paths[0]).is_dir():
-        return read(paths[0])
+        return as_machine_config(read(paths[0]))
     return merged_text(paths)
 
 

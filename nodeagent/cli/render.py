@@ -13,7 +13,10 @@ from nodeagent.core.config.text.plain_json import loads
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", help="MachineConfigs, YAML or JSON, or directories with them"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="MachineConfigs, YAML or JSON, Ignition configs, or directories with them",
     )
     parser.add_argument("--json", action="store_true", help="the MachineConfig as one JSON object")
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from nodeagent.cli._io import emit
 from nodeagent.cli._plan_inputs import readable_text
 from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
+from nodeagent.core.config.ignition_document import as_machine_config
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.unit_names import did_you_mean
@@ -142,7 +143,7 @@ def _check_drop_ins(policy: str) -> list[dict[str, Any]]:
 
 
 def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    return validate(MachineConfig(""), parse(text)), ()
+    return validate(MachineConfig(""), parse(as_machine_config(text))), ()
 
 
 def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:

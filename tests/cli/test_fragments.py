@@ -89,7 +89,8 @@ def test_a_plan_names_the_fragment_of_each_change(pool: Path, capsys: pytest.Cap
     ("content", "message"),
     [
         ("variant: fcos\nversion: 1.5.0\n", "is a Butane config"),
-        ('{"ignition": {"version": "3.4.0"}}', "is an Ignition config"),
+        ("ignition: {version: 3.4.0}\n", "is an Ignition config"),
+        ('{"ignition": {"version": "2.2.0"}}', "specification 2 is not read"),
         ("kind: MachineConfig\n", "metadata.name: is missing"),
     ],
 )
@@ -165,3 +166,26 @@ def test_a_fragment_alone_is_named_as_such(pool: Path, capsys: pytest.CaptureFix
     assert [warning["path"] for warning in json.loads(capsys.readouterr().out)["warnings"]] == ["50-base"]
     assert main(["plan", "--from", str(old), "--to", str(pool)]) == 0
     assert "looks like" not in capsys.readouterr().out
+
+
+def test_an_ignition_config_is_taken_as_it_is(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alone, and as a fragment, whose name is that of its file."""
+    ignition = {
+        "ignition": {"version": "3.6.0"},
+        "storage": {"files": [{"path": "/etc/motd", "contents": {"source": "data:,hello"}}]},
+        "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [SSH_KEY]}]},
+    }
+    alone = write(pool / "my host.ign", ignition)
+    assert main(["render", str(pool)]) == 0
+    config = parse(capsys.readouterr().out.encode())
+    assert config.origins["file:/etc/motd"] == ("my-host",)
+    assert config.files["/etc/motd"].content == b"hello"
+    empty = write(pool.parent / "empty.json", machine_config("empty", {}))
+    assert main(["plan", "--from", str(empty), "--to", str(alone), "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [change["key"] for change in plan["changes"]] == ["/etc/motd", "core"]
+    assert plan["to"].startswith("ignition-")
+    # The same text has the same name.
+    assert main(["plan", "--from", str(alone), "--to", str(alone), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["from"], again["to"], again["changes"]) == (plan["to"], plan["to"], [])

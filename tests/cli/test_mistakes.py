@@ -173,11 +173,11 @@ MISTAKES = [
         "Butane", UNKNOWN_KEYS, "variant: fcos\nversion: 1.5.0\n", "NotMachineConfig", ["Butane config", "run butane"]
     ),
     mistake(
-        "bare Ignition",
+        "Ignition in YAML",
         UNKNOWN_KEYS,
-        GOOD["spec"]["config"],
+        "ignition:\n  version: 3.4.0\n",
         "NotMachineConfig",
-        ["Ignition config", "below spec.config"],
+        ["Ignition config", "as butane writes it"],
     ),
     mistake(
         "kubectl get -o yaml",

@@ -122,10 +122,10 @@ def _other_kind(data: dict[str, object]) -> str:
     if isinstance(variant, str) and kind is None:
         return (
             f"is a Butane config (variant: {shown(variant)}): run butane on it. Variant openshift gives a "
-            "MachineConfig; the others give an Ignition config, which goes below spec.config of one"
+            "MachineConfig, the others an Ignition config, which is taken as it is"
         )
     if isinstance(data.get("ignition"), dict) and kind is None:
-        return "is an Ignition config: put it below spec.config of a MachineConfig"
+        return "is an Ignition config: it is read as JSON, as butane writes it"
     items = data.get("items")
     if isinstance(items, list) and (kind is None or (isinstance(kind, str) and kind.endswith("List"))):
         return f"is a list of {len(items)} objects: take one of them (kubectl get machineconfig NAME -o yaml)"

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from nodeagent.core.config.ignition import VERSIONS
+from nodeagent.core.config.ignition_document import as_machine_config
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import API_VERSION, KIND, ORIGINS, parse
 from nodeagent.core.config.text.document import load
@@ -30,6 +32,8 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json", ".ign", ".bu")
 GENERATED: Final = "machineconfiguration.openshift.io/generated-by-controller-version"
 WORKER: Final = "worker"
 CONTROL_PLANE: Final = ("control-plane", "master")
+# Characters that no name of a MachineConfig has.
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9._-]")
 # Characters of the digest in the name of the result.
 _DIGEST: Final = 32
 # Each is parsed before they are merged.
@@ -57,7 +61,12 @@ def is_fragment(name: str) -> bool:
 
 
 def read_fragment(text: bytes, where: str, *, own: bool = False) -> Fragment:
-    """Return the fragment in ``text``, which is JSON or YAML. Raises ``InvalidInput`` with all of its problems."""
+    """Return the fragment in ``text``, which is JSON or YAML. Raises ``InvalidInput`` with all of its problems.
+
+    An Ignition config is named after its file.
+    """
+    file = where.rpartition("/")[2]
+    text = as_machine_config(text, _OTHERS.sub("-", file.rpartition(".")[0] or file))
     config = parse(text, where)
     # ``parse`` has checked the types.
     document = cast(dict[str, Any], load(text, where, unique_keys=False))

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from nodeagent.core.config.ignition_document import as_machine_config
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse
 from nodeagent.core.once import Once
@@ -22,11 +23,12 @@ from nodeagent.update.states import Prepare
 
 
 async def parse_desired(text: bytes) -> Desired:
-    """Parse a config in a thread, because ten megabytes take a tenth of a second."""
+    """Parse a MachineConfig or an Ignition config in a thread, because ten megabytes take a tenth of a second."""
 
     def read() -> Desired:
-        config = parse(text)
-        return Desired(ConfigSource(config.name, hashlib.sha256(text).hexdigest(), text), config)
+        document = as_machine_config(text)
+        config = parse(document)
+        return Desired(ConfigSource(config.name, hashlib.sha256(document).hexdigest(), document), config)
 
     return await asyncio.to_thread(read)
 

@@ -312,7 +312,7 @@ def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, mo
     ("text", "said"),
     [
         (b"variant: fcos\nversion: 1.5.0\npasswd: {}\n", "is a Butane config (variant: 'fcos'): run butane"),
-        (b'{"ignition": {"version": "3.4.0"}, "storage": {}}', "is an Ignition config: put it below spec.config"),
+        (b"ignition: {version: 3.4.0}\nstorage: {}\n", "is an Ignition config: it is read as JSON"),
         (b"apiVersion: v1\nkind: List\nitems:\n- kind: MachineConfig\n", "is a list of 1 objects: take one of them"),
         (
             b"apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigList\nitems: []\n",
