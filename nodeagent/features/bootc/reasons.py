@@ -9,4 +9,7 @@ from nodeagent.kinds import Kind, ReasonEnum
 class BootcReason(ReasonEnum):
     # fmt: off
     NO_PULLER = "NoPuller", Kind.UNRECONCILABLE, "build bootc into the image (it brings ostree container), or remove the OS from the config"
+    NO_LAYERING = "NoLayering", Kind.UNRECONCILABLE, "build the packages into the image, and remove extensions and kernelType from the config"
+    HAS_LAYERS = "HasLayers", Kind.UNRECONCILABLE, "build the packages into an image and change to it with bootc switch, which drops the layers of rpm-ostree"
+    BOUND_IMAGES = "BoundImages", Kind.FAULT, "remove usr/lib/bootc/bound-images.d from the image: bootc alone pulls them; the config can have their units"
     # fmt: on
