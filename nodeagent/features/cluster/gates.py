@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other actors on this node (``core/coordination/gates.py``), and the protection of its Machine from deletion.
 
+An operator of the cluster that updates the OS is in the way of another OS, and of each disruption while it is at work.
+
 They are read before an operation begins and before each irreversible step, with five requests at most. A missing
 permission is an error, not an empty answer. A kind that the cluster does not have has no objects.
 """
@@ -21,11 +23,16 @@ from nodeagent.core.coordination.gates import (
     node_gates,
 )
 from nodeagent.core.coordination.kube_objects import MAINTENANCES, LifecycleHook, Machine, Node, NodeMaintenance
-from nodeagent.errors import Refused, Retryable
+from nodeagent.core.plan.deployment import OsTarget
+from nodeagent.errors import AgentError, Refused, Retryable
 from nodeagent.features.cluster.decide.bootc_node import BOOTC_NODES, BootcNode, bootc_gates, is_managed
 from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
+from nodeagent.reasons import Reason
+from nodeagent.update.run import Run, Update
+from nodeagent.update.stages.guard import Guard
+from nodeagent.update.stages.os_deployments import HostDeployments
 
 # Of the machine-api-operator of OpenShift.
 MACHINES: Final = "/apis/machine.openshift.io/v1beta1/namespaces/{}/machines/{}"
@@ -48,8 +55,9 @@ class KubeGates:
         machine = await self._read_machine(node)
         if machine is not None:
             gates += machine_gates(machine)
+        # One more request only where it is needed, and a right that only such a cluster has to give.
         if is_managed(node):
-            # Its controller labels the node after it made the object.
+            # The object leaves with its pool, and the label may stay.
             with suppress(NotFound):
                 gates += bootc_gates(await self._client.read(BOOTC_NODES.format(self._node), BootcNode))
         # The operator is not installed here.
@@ -107,3 +115,46 @@ class KubeGates:
             return await self._client.read(MACHINES.format(*where), Machine)
         except NotFound:
             return None
+
+
+class ClusterGuard(Guard):
+    """The OS is not updated where an operator of the cluster updates it."""
+
+    def __init__(self, client: KubeClient, node: str) -> None:
+        self._client = client
+        self._node = node
+
+    # Both would stage a deployment, and each discards that of the other.
+    async def check_target(
+        self,
+        update: Update,  # noqa: ARG002 - the node decides
+        os: HostDeployments,  # noqa: ARG002
+        target: OsTarget,  # noqa: ARG002
+        *,
+        staged: bool,  # noqa: ARG002
+    ) -> Sequence[str]:
+        """Raises ``Refused`` (``OtherDriver``). Without an answer of the API server, ``permit`` checks it later."""
+        if await self._is_managed(needed=False):
+            raise _other_driver()
+        return ()
+
+    async def permit(self, run: Run) -> None:
+        """Raises ``Refused`` (``OtherDriver``), and what the client raises."""
+        if run.update.target is not None and await self._is_managed(needed=True):
+            raise _other_driver()
+
+    async def _is_managed(self, *, needed: bool) -> bool:
+        try:
+            # A host may have an OS before it has a Node.
+            with suppress(NotFound):
+                return is_managed(await self._client.read(f"/api/v1/nodes/{self._node}", Node))
+        except AgentError:
+            if needed:
+                raise
+        return False
+
+
+def _other_driver() -> Refused:
+    message = "bootc-operator updates the OS of this node"
+    hint = "take the node out of its BootcNodePool (kubectl get bootcnodepools), or the OS out of the config"
+    return Refused(message, reason=Reason.OTHER_DRIVER, hint=hint)

@@ -12,7 +12,7 @@ from nodeagent.core.coordination.annotations import RETRY
 from nodeagent.door import Base, Feature
 from nodeagent.errors import AgentError
 from nodeagent.features.cluster.backend import Cluster
-from nodeagent.features.cluster.guard import ClusterGuard
+from nodeagent.features.cluster.gates import ClusterGuard
 from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.features.cluster.reports import ClusterReporter
 from nodeagent.update.next.desired import DesiredSource

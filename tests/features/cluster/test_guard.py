@@ -11,7 +11,7 @@ import pytest
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import AgentError
-from nodeagent.features.cluster.guard import ClusterGuard
+from nodeagent.features.cluster.gates import ClusterGuard
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from tests.features.cluster.test_gates import MANAGED, NODE

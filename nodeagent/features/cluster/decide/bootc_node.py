@@ -49,9 +49,11 @@ def is_managed(node: Node) -> bool:
 def bootc_gates(bootc_node: BootcNode) -> Sequence[Gate]:
     """Return a gate while bootc-operator drains or reboots the node, and none while it only stages."""
     spec, status = bootc_node.get("spec") or {}, bootc_node.get("status") or {}
+    # A staging disrupts nothing, and may last for hours before the node has its turn.
     image = spec.get("desiredImage") or "another image"
     if _TURN in (bootc_node["metadata"].get("annotations") or {}):
         return [Gate(ClusterReason.BOOTC_OPERATOR, f"bootc-operator updates the node to {image}")]
+    # Without a turn its daemon obeys as well: a controller of another release, or an admin, may write the object.
     booted = (status.get("booted") or {}).get("imageDigest") or ""
     if spec.get("desiredImageState") == _BOOTED and image.rpartition("@")[2] != booted:
         return [Gate(ClusterReason.BOOTC_OPERATOR, f"bootc-operator is about to reboot the node into {image}")]
