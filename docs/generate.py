@@ -12,7 +12,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -46,6 +46,7 @@ from nodeagent.update.states import DEGRADED, IDLE, Abort, Apply, Fallback, Leg,
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
+answers = importlib.import_module("answers")
 figures = importlib.import_module("figures")
 findings = importlib.import_module("findings")
 lists = importlib.import_module("lists")
@@ -274,7 +275,7 @@ def example_policy() -> str:
 def commands() -> str:
     """A table of the arguments of each command, of those that have subcommands for each of these. Commands of a feature
     are below its heading."""
-    parsers = list(leaves("nodeagent", build_parser()))
+    parsers = list(answers.leaves("nodeagent", build_parser()))
     parts: list[str] = []
     for feature, door in doors().items():
         begins = tuple(f"nodeagent {listed.words} " for listed in feature_commands(feature))
@@ -283,16 +284,6 @@ def commands() -> str:
             parts += [f"## {door.title}", about_feature(door), *(command(name, own[name]) for name in own)]
             parsers = [(name, parser) for name, parser in parsers if name not in own]
     return "\n\n".join([*(command(name, parser) for name, parser in parsers), *parts])
-
-
-def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    # A command such as history works without its subcommands, too.
-    if not below or not below[0].required:
-        yield name, parser
-    for action in below:
-        for word, sub in action.choices.items():
-            yield from leaves(f"{name} {word}", sub)
 
 
 def command(name: str, parser: argparse.ArgumentParser) -> str:
@@ -536,6 +527,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/explanation/plans.md": {"example-plan": plan_with_policy, "sysctl": sysctl_keys},
     "docs/reference/commands.md": {"commands": commands},
     "docs/reference/dbus.md": {"dbus": dbus, "properties": properties},
+    "docs/reference/json.md": {"answers": answers.page},
     "docs/reference/journal.md": {"messages": messages},
     "docs/reference/metrics.md": {"metrics": metrics},
     "docs/reference/phases.md": {"phases": phases},

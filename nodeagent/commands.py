@@ -12,7 +12,7 @@ class Command(NamedTuple):
 
     ``after`` is the command of the base that it follows in lists; "": it is the last one.
     ``under`` is the command of which it is a subcommand; "" for none; the first one has it as
-    ``after`` as well.
+    ``after`` as well. ``no_json`` is the reason of a command without ``--json``, a phrase.
     """
 
     name: str
@@ -20,6 +20,13 @@ class Command(NamedTuple):
     module: str
     after: str = ""
     under: str = ""
+    no_json: str = ""
+
+    @property
+    def about(self) -> str:
+        """Return the description in its own help."""
+        sentence = f"{self.help[0].upper()}{self.help[1:]}."
+        return f"{sentence} There is no --json: {self.no_json}." if self.no_json else sentence
 
     @property
     def words(self) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from tests.support.golden import golden
 from tests.support.guards import (
+    fitting_answers,
     fitting_errors,
     no_blocking_calls,
     no_leaked_children,
     no_leaked_tasks,
+    odd_answers,
     odd_errors,
     pytest_collection_finish,
     pytest_collection_modifyitems,
@@ -16,11 +18,13 @@ from tests.support.guards import (
 )
 
 __all__ = [
+    "fitting_answers",
     "fitting_errors",
     "golden",
     "no_blocking_calls",
     "no_leaked_children",
     "no_leaked_tasks",
+    "odd_answers",
     "odd_errors",
     "pytest_collection_finish",
     "pytest_collection_modifyitems",

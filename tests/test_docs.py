@@ -147,5 +147,8 @@ CURRENT = [page for page in PAGES if page.parent.name != "research"]
 def test_settings_that_are_named_exist(page: Path) -> None:
     sections = "|".join({key.partition(".")[0] for key in keys() if "." in key})
     named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)(?=[:`])", page.read_text()))
+    # Keys of JSON have dots as well, within what has the name of a section.
+    if page.name == "json.md":
+        named -= set(re.findall(r"^\| `([^`]+)` \|", page.read_text(), re.MULTILINE))
     # The name of a unit, and that of a check of selfcheck.
     assert named - set(keys()) - removed.words("setting") <= {"etcd.service", "os.fields"}

@@ -17,6 +17,7 @@ from typing import TypeVar
 from integration.hosts import snapshot
 from integration.hosts.container import events
 from integration.hosts.errors import CommandFailed, HostGone, HostTimeout
+from tests.support.schemas import assert_fitting
 
 T = TypeVar("T")
 
@@ -70,6 +71,8 @@ class TestHost(abc.ABC):
         """
         done = self.execute(argv, stdin.encode(), check=check, timeout=timeout, user=user, env=env)
         out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+        if argv[0] == "nodeagent" and "--json" in argv and "logs" not in argv:
+            assert_fitting(out)
         return subprocess.CompletedProcess(done.args, done.returncode, out, err)
 
     def read(self, path: str) -> bytes:

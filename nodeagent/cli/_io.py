@@ -64,7 +64,11 @@ def printable(text: str) -> str:
 
 def emit(answer: Mapping[str, Any]) -> None:
     """Write one JSON object on one line, and flush it: a reader of ``--watch`` waits for it."""
-    print(json.dumps(answer, ensure_ascii=False), flush=True)
+    print(_line(answer), flush=True)
+
+
+def _line(answer: Mapping[str, Any]) -> str:
+    return json.dumps(answer, ensure_ascii=False)
 
 
 def warn(text: str) -> None:

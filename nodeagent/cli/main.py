@@ -44,6 +44,12 @@ _BASE: Final = (
     ("version", "show client and daemon versions"),
 )
 
+# Commands of the base without ``--json``.
+_NO_JSON: Final = {
+    "daemon": "the journal has what it reports, nodeagent status its state",
+    "boot-complete": "a unit runs it, and reads the exit status",
+}
+
 
 def listed(base: Sequence[Command], added: Sequence[Command]) -> Sequence[Command]:
     """Return all commands. An added one follows the command that it names."""
@@ -56,7 +62,10 @@ def listed(base: Sequence[Command], added: Sequence[Command]) -> Sequence[Comman
 
 _OF_FEATURES: Final = [command for name in features.NAMES for command in features.commands(name)]
 COMMANDS: Final = listed(
-    [Command(name, words, f"nodeagent.cli.{name.replace('-', '_')}") for name, words in _BASE],
+    [
+        Command(name, words, f"nodeagent.cli.{name.replace('-', '_')}", no_json=_NO_JSON.get(name, ""))
+        for name, words in _BASE
+    ],
     [command for command in _OF_FEATURES if not command.under],
 )
 
@@ -115,8 +124,7 @@ def build_parser(commands: Collection[str] = NAMES) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="show the version, as nodeagent version")
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for command in COMMANDS:
-        about = command.help[0].upper() + command.help[1:] + "."
-        sub = parsers.add_parser(command.name, help=command.help, description=about, allow_abbrev=False)
+        sub = parsers.add_parser(command.name, help=command.help, description=command.about, allow_abbrev=False)
         if command.name in commands:
             module = import_module(command.module)
             module.add_arguments(sub)
@@ -130,7 +138,7 @@ def _add_subcommands(parser: argparse.ArgumentParser, added: Sequence[Command]) 
     parsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     for command in sorted(added, key=lambda command: command.after != command.under):
         module = import_module(command.module)
-        sub = parsers[0].add_parser(command.name, help=command.help)
+        sub = parsers[0].add_parser(command.name, help=command.help, description=command.about)
         module.add_arguments(sub)
         sub.set_defaults(run=module.run)
 
@@ -206,10 +214,22 @@ def _unknown_command(word: str) -> InvalidInput:
 
 def _unknown_argument(words: Sequence[str], extra: Sequence[str], parser: argparse.ArgumentParser) -> InvalidInput:
     names = [word.partition("=")[0] for word in extra if word.startswith("-")]
-    options = _options(parser)
-    hints = [hint for name in names if (hint := FOREIGN.get(name) or _did_you_mean(name, options))]
+    # Another command of the same group may have the option.
+    options = _options(parser) - {*names}
+    foreign = {**FOREIGN, "--json": _no_json(words)}
+    hints = [hint for name in names if (hint := foreign.get(name) or _did_you_mean(name, options))]
     hints = [*dict.fromkeys(hints), f"{_command_of(words, parser)} --help"]
     return InvalidInput(f"unrecognized arguments: {' '.join(extra)}", reason=Reason.USAGE, hint="\n".join(hints))
+
+
+def _no_json(words: Sequence[str]) -> str:
+    """Return a hint why the command of the line has no ``--json``."""
+    named = [
+        command
+        for command in (*COMMANDS, *_OF_FEATURES)
+        if command.words.split() == [*words][: len(command.words.split())]
+    ]
+    return next((f"there is no --json: {command.no_json}" for command in named if command.no_json), "")
 
 
 def _command_of(words: Sequence[str], parser: argparse.ArgumentParser) -> str:

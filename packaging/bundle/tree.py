@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import completion
+import schemas
 
 from bundle import bytecode, components, dependencies, interpreter, origins
 from bundle.elf import Elf
@@ -67,6 +68,7 @@ def assemble(source: Path, version: str, parts: Parts, target: Path) -> None:
         if (tree / "usr").is_dir():
             shutil.copytree(tree / "usr", target / "usr", dirs_exist_ok=True, symlinks=True)
     completion.write(target)
+    schemas.write(target)
     manual = target / "usr" / "share" / "man" / "man8"
     manual.mkdir(parents=True)
     shutil.copyfile(source / "packaging" / "man" / "nodeagent.8", manual / "nodeagent.8")

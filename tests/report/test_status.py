@@ -11,7 +11,6 @@ from nodeagent.errors import Cause
 from nodeagent.reasons import reason_of
 from nodeagent.report.status import Status
 from nodeagent.report.status_fold import fold
-from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
 from nodeagent.update.history.lasting import Partial
 from nodeagent.update.ports.coordination import Holder
@@ -31,6 +30,7 @@ from nodeagent.update.ports.events import (
 )
 from nodeagent.update.states import Phase
 from tests.support import removed
+from tests.support.schemas import status_to_dict
 
 CONTRACT = {
     "documentation", "etcd_member", "failed_unit", "partial", "maintenance", "problems", "soft_reboots", "drift",

@@ -8,7 +8,8 @@ import gc
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
 
 import psutil
 import pytest
@@ -16,6 +17,7 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
 import nodeagent
+from nodeagent.cli import _io, _schemas
 from nodeagent.errors import AgentError
 from nodeagent.reasons import reason_of
 
@@ -99,6 +101,35 @@ def fitting_errors(odd_errors: list[str]) -> Iterator[None]:
     wrong = odd_errors.copy()
     odd_errors.clear()
     assert not wrong, "an error whose class does not fit its reason"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def odd_answers() -> Iterator[list[str]]:
+    """What is wrong with the JSON that commands printed, by its schema: answers and errors."""
+    found: list[str] = []
+    line, error_to_dict = _io._line, _io._error_to_dict
+
+    def checked_line(answer: Mapping[str, Any]) -> str:
+        # A MachineConfig has no schema of nodeagent, and is printed as it is.
+        found.extend(filter(None, [_schemas.check(answer)] if "schema" in answer else []))
+        return line(answer)
+
+    def checked_error(error: AgentError, words: Sequence[str]) -> dict[str, Any]:
+        data = error_to_dict(error, words)
+        found.extend(filter(None, [_schemas.check(data)]))
+        return data
+
+    _io._line, _io._error_to_dict = checked_line, checked_error
+    yield found
+    _io._line, _io._error_to_dict = line, error_to_dict
+
+
+@pytest.fixture(autouse=True)
+def fitting_answers(odd_answers: list[str]) -> Iterator[None]:
+    yield
+    wrong = odd_answers.copy()
+    odd_answers.clear()
+    assert not wrong, f"an answer that does not fit its schema: {wrong}"
 
 
 def _descendants() -> list[psutil.Process]:

@@ -13,6 +13,7 @@ COMMANDS: Final = (
         "get a certificate of its own for the agent of this node, or renew it",
         "nodeagent.features.certificates.cli.bootstrap",
         after="settings",
+        no_json="units run its steps, and read the exit status; nodeagent selfcheck --json shows the certificate",
     ),
     Command(
         "approve",

@@ -8,5 +8,11 @@ from typing import Final
 from nodeagent.commands import Command
 
 COMMANDS: Final = (
-    Command("report", "write the course of an update as one HTML page", "nodeagent.features.page.cli", after="logs"),
+    Command(
+        "report",
+        "write the course of an update as one HTML page",
+        "nodeagent.features.page.cli",
+        after="logs",
+        no_json="it writes a page, and nodeagent history show --json has the same data",
+    ),
 )

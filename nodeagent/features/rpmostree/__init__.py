@@ -13,5 +13,6 @@ COMMANDS: Final = (
         "unpack an extensions image; for nodeagent-extensions.service",
         "nodeagent.features.rpmostree.cli",
         after="daemon",
+        no_json="a unit runs it, and reads the exit status",
     ),
 )

@@ -7,9 +7,9 @@ from nodeagent.agent.report.report import Report
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
-from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
 from nodeagent.update.ports.events import Event
+from tests.support.schemas import status_to_dict
 
 
 def test_a_problem_is_reported_once_and_until_it_is_solved() -> None:

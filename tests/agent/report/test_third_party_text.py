@@ -17,12 +17,12 @@ from nodeagent.report.counters import Counters
 from nodeagent.report.exposition import render
 from nodeagent.report.metrics import samples
 from nodeagent.report.status import Status
-from nodeagent.report.status_json import status_to_dict
 from nodeagent.report.status_line import line
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.events import Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
 from nodeagent.update.states import Phase
 from tests.support import examples
+from tests.support.schemas import status_to_dict
 from tests.support.third_party import BAD
 
 

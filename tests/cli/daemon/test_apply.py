@@ -509,8 +509,14 @@ STAGED_OS: dict[str, Any] = {
         {"name": "crun", "kind": "added", "before": "", "after": "1.8-1"},
         {"name": "bash\x1b", "kind": "upgraded", "before": "5.1-2", "after": "5.2-1"},
     ],
+    "files": None,
+    "kernel": None,
+    "same_initramfs": None,
+    "same_selinux_policy": None,
+    "kernel_arguments": {"added": [], "removed": []},
     "merged": ["/etc/os"],
     "merged_count": 3,
+    "fetched_bytes": 1_000_000,
 }
 UNREAD = {"packages": None, "counts": None, "merged": None, "merged_count": None}
 

@@ -58,7 +58,7 @@ def test_verify(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     daemon.answers["Verify"] = json.dumps(part)
     golden("commands", "verify, not compared", cli("verify").out)
     drift = [{"entry": "file:/etc/a", "why": "content differs"}]
-    daemon.answers["Verify"] = json.dumps({"schema": "nodeagent/verify/v1", "config": "w", "ok": False, "drift": drift})
+    daemon.answers["Verify"] = json.dumps({**part, "ok": False, "drift": drift, "not_compared": []})
     answer = cli("verify")
     assert answer.code == 1
     golden("commands", "verify, drift", answer.out)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -38,6 +39,13 @@ async def test_approval_is_by_name(fleet: Fleet, capsys: pytest.CaptureFixture[s
     assert await approve(fleet, "--dry-run", name) == 0
     assert await approve(fleet, "--dry-run", "nodeagent-other") == 4
     assert "nodeagent-other is pending" in capsys.readouterr().out
+    assert await approve(fleet, "--dry-run", name, "nodeagent-other", "--json") == 4
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["dry_run"] is True
+    assert answer["requests"] == [
+        {"name": name, "node": NODE, "renewal": False, "refused": ""},
+        {"name": "nodeagent-other", "node": "", "renewal": False, "refused": answer["requests"][1]["refused"]},
+    ]
     fleet.api.lists = {CSRS: [renewal, strange]}
     assert await approve(fleet, "--dry-run", "--renewals") == 0
     assert f"fits: {name} (renewal of node {NODE})" in capsys.readouterr().out

@@ -9,17 +9,19 @@ renewal comes from the node itself and gives no new rights.
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from nodeagent.cli._cluster import add_access, with_cluster
-from nodeagent.cli._io import printable
+from nodeagent.cli._io import emit, printable
 from nodeagent.errors import InvalidInput, Refused
-from nodeagent.features.certificates.decide.approval import applicant_of
+from nodeagent.features.certificates.decide.approval import Applicant, applicant_of
 from nodeagent.features.certificates.requests import approve, pending_requests
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict
 from nodeagent.reasons import Reason
 
+SCHEMA: Final = "nodeagent/fleet-approve/v1"
 # Exit status if a request was refused.
 WAITING: Final = 4
 
@@ -28,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="name of a request, as its host printed it")
     parser.add_argument("--renewals", action="store_true", help="approve all renewals, which come from the node itself")
     parser.add_argument("--dry-run", action="store_true", help="check only; without names, all pending requests")
+    parser.add_argument("--json", action="store_true", help=f"one JSON object ({SCHEMA})")
     add_access(parser)
 
 
@@ -44,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
             hint="name requests as their hosts printed them, or give --renewals; --dry-run checks all requests",
         )
 
-    async def approve_all(client: KubeClient) -> int:
-        status = 0
+    async def approve_all(client: KubeClient) -> list[dict[str, Any]]:
+        results: list[dict[str, Any]] = []
         # The keys are those that are left, in the order of the arguments.
         missing = dict.fromkeys(args.names)
         for request in await pending_requests(client):
@@ -59,24 +62,34 @@ def run(args: argparse.Namespace) -> int:
                     continue
             except Refused as error:
                 if named or every:
-                    status = _refuse(error.message)
+                    results.append(_result(name, error.message))
                 continue
             try:
                 if not args.dry_run:
                     await approve(client, request, applicant)
+                results.append(_result(name, "", applicant))
             # The request has changed since it was checked.
             except Conflict as error:
-                status = _refuse(error.message)
-                continue
-            verb, kind = "fits" if args.dry_run else "approved", "renewal" if applicant.renewal else "first request"
-            print(f"{verb}: {printable(name)} ({kind} of node {applicant.node})")
-        for name in missing:
-            status = _refuse(f"no request of an agent with the name {name} is pending")
-        return status
+                results.append(_result(name, error.message))
+        return results + [_result(name, f"no request of an agent with the name {name} is pending") for name in missing]
 
-    return with_cluster(args, approve_all, role="bootstrap.yaml")
+    results = with_cluster(args, approve_all, role="bootstrap.yaml")
+    if args.json:
+        emit({"schema": SCHEMA, "dry_run": args.dry_run, "requests": results})
+    else:
+        _print(results, "fits" if args.dry_run else "approved")
+    return WAITING if any(result["refused"] for result in results) else 0
 
 
-def _refuse(message: str) -> int:
-    print(f"refused: {printable(message)}")
-    return WAITING
+def _result(name: str, refused: str, applicant: Applicant | None = None) -> dict[str, Any]:
+    node, renewal = ("", False) if applicant is None else (applicant.node, applicant.renewal)
+    return {"name": name, "node": node, "renewal": renewal, "refused": refused}
+
+
+def _print(results: Sequence[dict[str, Any]], verb: str) -> None:
+    for result in results:
+        if result["refused"]:
+            print(f"refused: {printable(result['refused'])}")
+        else:
+            kind = "renewal" if result["renewal"] else "first request"
+            print(f"{verb}: {printable(result['name'])} ({kind} of node {result['node']})")
