@@ -60,13 +60,16 @@ def feature_answers(name: str) -> Mapping[str, type[Keys]]:
 
 def feature_keys(name: str) -> Mapping[str, Mapping[str, Any]]:
     """Return the keys that a feature adds to answers of the base: by the schema, their types by name."""
+    # The package of a feature lists what the command line needs; the rest is in its declarations.
     status = _declared(name, "STATUS")
     delaying = {rows.key for rows in getattr(_package(name), "ROWS", ()) if rows.delays}
     takes = [taken for option in getattr(_package(name), "OPTIONS", ()) for taken in option.takes]
     added = {
         "nodeagent/status/v1": status,
+        # Only a plan on a host has it, and only if it applies there.
         "nodeagent/plan/v1": {key: kind | msgspec.UnsetType for key, kind in _declared(name, "PLAN").items()},
         "nodeagent/apply/v1": {
+            # What delays the update that is requested, and when it begins.
             **{key: kind for key, kind in status.items() if key in delaying},
             **{key: Annotated[str, about(f"as requested: {form}; empty for none")] for key, form in takes},
         },
@@ -79,6 +82,7 @@ def kinds() -> Mapping[str, type[Keys]]:
     """Return the class of each answer by its schema, with the keys of all features."""
     complete: dict[str, type[Keys]] = {}
     for schema, base in base_answers().items():
+        # In the order of NAMES, as in the answers.
         added = [field for name in features.NAMES for field in feature_keys(name).get(schema, {}).items()]
         complete[schema] = _extended(base, added) if added else base
     for name in features.NAMES:
@@ -102,6 +106,7 @@ def check(answer: Mapping[str, Any]) -> str:
     kind = kinds().get(str(answer.get("schema")))
     if kind is None:
         return f"there is no schema {answer.get('schema')!r}"
+    # The classes forbid further keys, the schemas of the package do not.
     try:
         msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
@@ -110,6 +115,7 @@ def check(answer: Mapping[str, Any]) -> str:
 
 
 def _declared(name: str, what: str) -> Mapping[str, Any]:
+    # Most features have no JSON of their own.
     module = f"{features.__name__}.{name}.schema"
     found: Mapping[str, Any] = getattr(import_module(module), what, {}) if find_spec(module) else {}
     return found
@@ -120,6 +126,7 @@ def _package(name: str) -> Any:
 
 
 def _extended(base: type[Keys], added: list[tuple[str, Any]]) -> type[Keys]:
+    # A class of msgspec has one default for a key that is left out.
     fields = [
         (key, kind, msgspec.UNSET) if msgspec.UnsetType in getattr(kind, "__args__", ()) else (key, kind)
         for key, kind in added

@@ -88,6 +88,7 @@ def _result(name: str, refused: str, applicant: Applicant | None = None) -> dict
 
 def _print(results: Sequence[dict[str, Any]], verb: str) -> None:
     for result in results:
+        # Names and messages are those of other clients of the API server.
         if result["refused"]:
             print(f"refused: {printable(result['refused'])}")
         else:
