@@ -175,9 +175,11 @@ def policy() -> str:
 def recommended() -> str:
     found = with_rules(parse_policy(RECOMMENDED.read_bytes()))
     paths: dict[str, list[str]] = {}
-    for each in (*found.files.values(), *found.patterns.values()):
+    for each in (*found.files.values(), *found.patterns.values(), *found.units.values()):
         paths.setdefault(entry(ByContent(each.summary) if each.rule else each.actions), []).append(code(each.key))
-    return table(["paths", "actions"], [[", ".join(sorted(keys)), actions] for actions, keys in paths.items()])
+    return table(
+        ["paths and units", "actions"], [[", ".join(sorted(keys)), actions] for actions, keys in paths.items()]
+    )
 
 
 def sysctl_keys() -> str:
@@ -230,8 +232,12 @@ def unit_types() -> str:
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, found in TYPES.items():
         steps = (found.leaves, found.masked, found.restart, found.along)
-        groups.setdefault(tuple("; ".join(several) for several in steps), []).append(name)
-    head = ["type", "its file leaves", "it is masked", "its entry requests a restart", "another unit takes it down"]
+        recommended = f"Drain, Reboot: {found.only_at_boot}" if found.only_at_boot else "start or stop it"
+        groups.setdefault((*("; ".join(several) for several in steps), recommended), []).append(name)
+    head = [
+        *("type", "its file leaves", "it is masked", "its entry requests a restart", "another unit takes it down"),
+        "it is new, enabled or disabled, by the recommended policy",
+    ]
     return table(head, [[", ".join(names), *cells] for cells, names in groups.items()])
 
 

@@ -40,6 +40,7 @@ from nodeagent.domains import (
     static_pods,
     sysctl,
     tables,
+    units,
 )
 from nodeagent.errors import InvalidInput, Problem, Unreconcilable
 from nodeagent.reasons import Reason
@@ -65,7 +66,7 @@ DOMAINS: Final[tuple[Domain, ...]] = (
     sysctl.DOMAIN,
     tables.OS_IMAGE,
     nodeagent.DOMAIN,
-    tables.UNITS,
+    units.DOMAIN,
 )
 
 # Proofs that one program alone can give.
@@ -99,12 +100,14 @@ def default_policy() -> Policy:
 def with_rules(recommended: Policy) -> Policy:
     """Return the recommended policy with the rules of the domains in place of the actions of their entries."""
     rules = {key: (domain, rule) for domain in DOMAINS for key, rule in domain.opt_in.items()}
-    ruled = {
-        key: replace(recommended.files[key], rule=domain.actions, summary=rule.summary)
-        for key, (domain, rule) in rules.items()
-        if key in recommended.files
-    }
-    return replace(recommended, files={**recommended.files, **ruled})
+
+    def ruled(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+        return {
+            key: replace(entry, rule=rules[key][0].actions, summary=rules[key][1].summary) if key in rules else entry
+            for key, entry in entries.items()
+        }
+
+    return replace(recommended, files=ruled(recommended.files), units=ruled(recommended.units))
 
 
 def _entries(tables: Iterator[tuple[Domain, Mapping[str, tuple[Action, ...] | ByContent]]]) -> dict[str, Entry]:
@@ -196,11 +199,11 @@ def changed_contents(old: MachineConfig, new: MachineConfig, within: tuple[str, 
     """Path to new content of every file, unit and drop-in whose content is not that of ``old``. Of files only those
     whose path begins with one of ``within``."""
     files = {path: new.files[path] for path in differing(old.files, new.files) if path.startswith(within)}
-    units = {name: new.units[name] for name in differing(old.units, new.units)}
+    changed_units = {name: new.units[name] for name in differing(old.units, new.units)}
     # Only changed entries are expanded: a rendered config has hundreds of others.
-    had = expand(MachineConfig("", _same_keys(old.files, files), _same_keys(old.units, units)))
+    had = expand(MachineConfig("", _same_keys(old.files, files), _same_keys(old.units, changed_units)))
     changed: dict[str, bytes] = {}
-    for path, node in expand(MachineConfig("", files, units)).items():
+    for path, node in expand(MachineConfig("", files, changed_units)).items():
         was = had.get(path)
         if isinstance(node, RegularFile) and (not isinstance(was, RegularFile) or was.content != node.content):
             changed[path] = node.content

@@ -12,7 +12,7 @@ from nodeagent.core.plan.change import Change
 from nodeagent.core.plan.domain import ByContent, Checker, Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Verdict, restart
 from nodeagent.core.plan.sides import Sides
-from nodeagent.core.validate import pem, pull_secret, unit_file
+from nodeagent.core.validate import pem, pull_secret
 
 ANCHORS: Final = "/etc/pki/ca-trust/source/anchors"
 # The authority of the clients of the kubelet, on OpenShift.
@@ -109,11 +109,3 @@ SUDOERS: Final = Domain(
 )
 
 UNIT_PATHS: Final = (*(f"{UNIT_DIR}/*.{kind}" for kind in UNIT_TYPES), f"{UNIT_DIR}/*.d/*.conf")
-
-# The policy has the actions of units. Here it is only checked that systemd can load them.
-UNITS: Final = Domain(
-    name="systemd units",
-    contents=dict.fromkeys(UNIT_PATHS, unit_file.check),
-    # Only the installed systemd knows which directives it has.
-    checkers=dict.fromkeys(UNIT_PATHS, Checker.SYSTEMD_ANALYZE),
-)

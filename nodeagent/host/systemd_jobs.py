@@ -40,6 +40,7 @@ RELATIONS: Final[Mapping[str, Sequence[str]]] = {
     "triggers": ("Triggers",),
     "needs": ("Requires", "Requisite", "BindsTo"),
     "wanted_by": ("WantedBy", "RequiredBy", "UpheldBy"),
+    "after": ("After",),
 }
 # UpheldBy and PropagatesStopTo are those of systemd 249.
 _NO_PROPERTY: Final = "org.freedesktop.DBus.Error.UnknownProperty"

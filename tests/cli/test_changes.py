@@ -10,13 +10,20 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodeagent import features
+from nodeagent.cli import plan as command
+from nodeagent.cli._plan_inputs import recommended_policy
 from nodeagent.cli.main import main
+from nodeagent.core.plan.plan import make_plan
+from nodeagent.core.plan.policy import merge
+from nodeagent.core.plan.sides import HostView
+from nodeagent.domains import default_policy
 from tests.cli.conftest import machine_config, write
 from tests.core.validate.test_text_files import CERTIFICATE
 from tests.support.golden import Golden
@@ -252,3 +259,28 @@ def test_the_answer_has_the_values(
         answer = json.loads(capsys.readouterr().out)
         assert answer["disruption"] == disruption
         assert all("details" in each for each in answer["changes"])
+
+
+# What the kernel has before the change of sysctl.
+HOST = HostView({"/proc/sys/vm/swappiness": b"10\n"})
+# What a running host cannot take, and what the recommended policy leaves out with a reason.
+STILL = ["NetworkManager profile", "kernel arguments", "OS image", "kernel type and extension"]
+
+
+def test_reboots_with_the_recommended_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "load_policy", lambda _path: merge(default_policy(), recommended_policy()))
+    monkeypatch.setattr(command, "make_plan", partial(make_plan, host=HOST))
+    reboots = []
+    for number, row in enumerate(CHANGES):
+        name, disruption, edit = row.values
+        (directory := tmp_path / str(number)).mkdir()
+        words = plan_of(edit, directory, monkeypatch)
+        code = main([*words, "--json"])
+        text = capsys.readouterr().out
+        assert code == (0 if disruption else 3)
+        if code == 0 and json.loads(text)["disruption"] == "reboot":
+            reboots.append(name)
+    assert reboots == STILL
+    assert sum(row.values[1] == "reboot" for row in CHANGES) == 15

@@ -80,7 +80,7 @@ def test_what_no_entry_avoids(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         "kernelArguments:kernelArguments": "entry",
         "file:/etc/mine": "it",
         "file:/etc/crio/crio.conf": "it",
-        "unit:app.service": "unknown",
+        "unit:app.service": "true",
     }
     assert "still needs it for" in text
     assert "2 more changes" in text

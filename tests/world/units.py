@@ -13,12 +13,13 @@ from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import KeyChange
+from nodeagent.core.plan.enablement.links import belongs
 from nodeagent.core.plan.unit_abilities import UnitAbilities, with_texts
 from nodeagent.core.plan.unit_relations import Relations
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import UnitState
-from tests.world.unit_files import file_state, is_enabled
+from tests.world.unit_files import all_links, file_state, is_enabled
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -61,6 +62,7 @@ class FakeUnit:
     triggers: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     wanted_by: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     bus_name: str = ""
     sub: str = ""  # other than what follows from the active state
     starts_again_after: float | None = None  # Restart= starts it so many seconds after it has failed
@@ -221,7 +223,13 @@ class FakeUnits:
 
     async def relations(self, unit: str) -> Relations:
         u = self._unit(unit)
-        lists = (u.takes_along, u.stops, u.conflicts, u.triggers, u.needs, u.wanted_by)
+        # A link in a directory of a unit: that unit starts this one.
+        links = [path.partition("/")[0] for path, to in all_links(self.world).items() if belongs(path, to, unit)]
+        wanted_by = (
+            *u.wanted_by,
+            *(name.rpartition(".")[0] for name in links if name.endswith((".wants", ".requires"))),
+        )
+        lists = (u.takes_along, u.stops, u.conflicts, u.triggers, u.needs, wanted_by, u.after)
         return Relations(*map(frozenset, lists))
 
     async def start_jobs(self) -> dict[str, tuple[str, ...]]:

@@ -45,8 +45,10 @@ class ActionType(StrEnum):
     DAEMON_RELOAD = "DaemonReload"
     # Stops a unit and removes files of its state. A policy cannot request it.
     CLEAR_STATE = "ClearState"
-    # Stops a unit whose file leaves with the config. A policy cannot request it.
+    # Stops a unit whose file leaves with the config, or that is disabled or masked. A policy cannot request it.
     STOP = "Stop"
+    # Starts a unit that is new or newly enabled. A policy cannot request it.
+    START = "Start"
     RELOAD = "Reload"
     RESTART = "Restart"
     # Replaces the manifest of a static pod; ``unit`` is namespace/name. A policy cannot request it.

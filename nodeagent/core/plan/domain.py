@@ -117,7 +117,8 @@ class Domain:
 
     ``joined``: the files are parts of one configuration, with these units, so that they are applied together or not at
     all. None: each file is independent. ``fix``: the domain brings trust or access, which a degraded host may need.
-    ``opt_in`` has entries of the recommended policy about which ``actions`` decides, instead of their own actions.
+    ``opt_in`` has entries of the recommended policy, of files and of units, about which ``actions`` decides, instead of
+    their own actions.
     """
 
     name: str

@@ -11,10 +11,9 @@ The rules, in order:
    service has read its new files. A static pod is replaced before the reboot, because the kubelet reads a manifest as
    soon as it is written.
 4. Otherwise each action occurs once: Drain, DaemonReload, the removals of state, the stops, the reloads, the restarts,
-   the static pods.
-   A Reload is dropped if the same unit restarts, and both are dropped if it is stopped: the changes count for what is
-   left. Reloads and restarts keep the
-   order of each policy list (``merge_orders``).
+   the starts, the static pods.
+   A Reload or a Start is dropped if the same unit restarts, and a Reload and a Restart if it is stopped: the changes
+   count for what is left. Reloads and restarts keep the order of each policy list (``merge_orders``).
 5. If there are changes, but no action, the only action is None.
 
 Each action names the changes that requested it. The result does not depend on the order of the input.
@@ -50,6 +49,7 @@ DISRUPTION: Final[Mapping[ActionType, str]] = {
     ActionType.CLEAR_STATE: "restart",
     ActionType.RESTART_STATIC_POD: "restart",
     ActionType.STOP: "restart",
+    ActionType.START: "restart",
     ActionType.RELOAD: "reload",
     ActionType.RESTART: "restart",
     ActionType.DRAIN: "drain",
@@ -150,13 +150,18 @@ def combine(
         keys = [(ActionType.DRAIN, ""), *clears, *static_pods, (ActionType.REBOOT, "")]
     else:
         keys = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, ""), *clears]
-        keys += sorted((key for key in because if key[0] is ActionType.STOP), key=lambda key: order_of(key[1]))
+        keys += _sorted(because, ActionType.STOP)
         keys += _unit_actions({actions for _, actions in requested}, because)
+        keys += _sorted(because, ActionType.START)
         keys += static_pods
     done = tuple(
         Action(*key, tuple(sorted(because[key])), tuple(sorted(paths.get(key, ())))) for key in keys if key in because
     )
     return done or (Action(ActionType.NONE, "", tuple(sorted(change for change, _ in requested))),)
+
+
+def _sorted(keys: Iterable[tuple[ActionType, str]], verb: ActionType) -> list[tuple[ActionType, str]]:
+    return sorted((key for key in keys if key[0] is verb), key=lambda key: order_of(key[1]))
 
 
 def _drop_jobs_of_stopped(because: dict[tuple[ActionType, str], set[str]], files: Collection[str]) -> None:
@@ -174,8 +179,9 @@ def _unit_actions(
     """Return the reloads, then the restarts, in order. A restart takes over the changes of a reload of its unit."""
     restarted = {unit for verb, unit in because if verb is ActionType.RESTART}
     for unit in restarted:
-        # A restart reads the configuration like a reload, so only the restart is left.
-        because[ActionType.RESTART, unit] |= because.pop((ActionType.RELOAD, unit), set())
+        # A restart reads the configuration like a reload, and starts the unit, so only the restart is left.
+        for weaker in (ActionType.RELOAD, ActionType.START):
+            because[ActionType.RESTART, unit] |= because.pop((weaker, unit), set())
 
     def sequence(actions: Sequence[Action], verb: ActionType) -> list[str]:
         """Return the units of one list under ``verb``. A reload that became a restart keeps its place."""

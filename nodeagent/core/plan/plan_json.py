@@ -132,7 +132,7 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
 
 
 WITH_PATHS: Final = (ActionType.CLEAR_STATE, ActionType.RESTART_STATIC_POD)
-WITH_UNIT: Final = (*WITH_PATHS, ActionType.STOP, ActionType.RELOAD, ActionType.RESTART)
+WITH_UNIT: Final = (*WITH_PATHS, ActionType.STOP, ActionType.START, ActionType.RELOAD, ActionType.RESTART)
 
 
 def _check(*actions: Action) -> None:

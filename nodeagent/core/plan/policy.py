@@ -56,6 +56,15 @@ def restart(unit: str) -> Action:
     return Action(ActionType.RESTART, unit)
 
 
+def start(unit: str) -> Action:
+    """Start ``unit``, if a boot would."""
+    return Action(ActionType.START, unit)
+
+
+def stop(unit: str) -> Action:
+    return Action(ActionType.STOP, unit)
+
+
 def clear_state(unit: str, *paths: str) -> Action:
     """Stop ``unit`` and remove files of its state. The restart or the reboot that follows starts it."""
     return Action(ActionType.CLEAR_STATE, unit, paths=tuple(sorted(paths)))

@@ -41,7 +41,7 @@ UNIT_NAME: Final = re.compile(
 
 WITH_UNIT: Final = {ActionType.RELOAD: "reload", ActionType.RESTART: "restart"}
 ALONE: Final = (ActionType.REBOOT, ActionType.NONE)
-NEVER_REQUESTED: Final = (ActionType.STOP, ActionType.CLEAR_STATE, ActionType.RESTART_STATIC_POD)
+NEVER_REQUESTED: Final = (ActionType.START, ActionType.STOP, ActionType.CLEAR_STATE, ActionType.RESTART_STATIC_POD)
 BY_NAME: Final = {str(a): a for a in ActionType if a not in NEVER_REQUESTED}
 
 

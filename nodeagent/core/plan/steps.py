@@ -106,7 +106,7 @@ class ClearState:
 
 @dataclass(frozen=True, slots=True)
 class StopUnit:
-    """Stop a unit whose file leaves with the config."""
+    """Stop a unit whose file leaves with the config, or that is disabled or masked."""
 
     verb: ClassVar = "stop"
     unit: str
@@ -121,6 +121,14 @@ class ReloadUnit:
 @dataclass(frozen=True, slots=True)
 class RestartUnit:
     verb: ClassVar = "restart"
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartUnit:
+    """Start a unit that is new or newly enabled, if a unit that runs wants it."""
+
+    verb: ClassVar = "start"
     unit: str
 
 
@@ -142,12 +150,14 @@ class Reboot:
 
 UnitStep = DisableUnit | EnableUnit | PresetUnit | RestoreUnit
 WriteStep = WritePath | RemovePath | UnitStep | SetPassword | LockUser
-ActStep = Drain | DaemonReload | ClearState | StopUnit | ReloadUnit | RestartUnit | RestartStaticPod | Reboot
+ActStep = (
+    Drain | DaemonReload | ClearState | StopUnit | ReloadUnit | RestartUnit | StartUnit | RestartStaticPod | Reboot
+)
 Step = WriteStep | ActStep
 
 
 def step_unit(step: ActStep) -> str:
-    return step.unit if isinstance(step, ClearState | ReloadUnit | RestartUnit | StopUnit) else ""
+    return step.unit if isinstance(step, ClearState | ReloadUnit | RestartUnit | StartUnit | StopUnit) else ""
 
 
 def step_id(step: Step) -> str:
@@ -283,6 +293,8 @@ def act_steps(plan: Plan) -> tuple[ActStep, ...]:
                 steps.append(ReloadUnit(action.unit))
             case ActionType.RESTART:
                 steps.append(RestartUnit(action.unit))
+            case ActionType.START:
+                steps.append(StartUnit(action.unit))
             case ActionType.RESTART_STATIC_POD:
                 steps += [RestartStaticPod(action.unit, path) for path in action.paths]
             case ActionType.REBOOT:

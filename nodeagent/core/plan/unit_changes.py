@@ -25,7 +25,7 @@ from nodeagent.core.plan.unit_origin import read_at_daemon_reload
 from nodeagent.core.plan.unit_types import UnitStep, type_of
 
 _OF_UNIT: Final = (ActionType.RELOAD, ActionType.RESTART)
-_JOBS: Final = (*_OF_UNIT, ActionType.STOP)
+_JOBS: Final = (*_OF_UNIT, ActionType.STOP, ActionType.START)
 
 
 def fitting(change: Change, actions: tuple[Action, ...], sides: Sides) -> tuple[Action, ...]:

@@ -18,7 +18,7 @@ from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of, unit_name_problem
-from nodeagent.core.plan.steps import ActStep, ClearState, RestartUnit, StopUnit
+from nodeagent.core.plan.steps import ActStep, ClearState, RestartUnit, StartUnit, StopUnit
 from nodeagent.core.plan.unit_abilities import YES
 from nodeagent.core.plan.unit_types import restarts_with_triggered
 from nodeagent.core.validate.unit_file import assignments
@@ -35,8 +35,8 @@ class Relations:
     """Units by what systemd does to them with a job of this unit.
 
     ``restarts`` are restarted with a restart and stopped with a stop, ``stops`` are stopped with both, ``conflicts``
-    are stopped by a start, and ``triggers`` are started by it on demand. It needs the units in ``needs``, and the ones
-    in ``wanted_by`` start it with themselves.
+    are stopped by a start, and ``triggers`` are started by it on demand. It needs the units in ``needs``, the ones in
+    ``wanted_by`` start it with themselves, and it starts after those in ``after``.
     """
 
     restarts: Units = _NO_UNITS
@@ -45,6 +45,7 @@ class Relations:
     triggers: Units = _NO_UNITS
     needs: Units = _NO_UNITS
     wanted_by: Units = _NO_UNITS
+    after: Units = _NO_UNITS
 
     def __or__(self, other: Relations) -> Relations:
         return Relations(
@@ -54,6 +55,7 @@ class Relations:
             self.triggers | other.triggers,
             self.needs | other.needs,
             self.wanted_by | other.wanted_by,
+            self.after | other.after,
         )
 
 
@@ -90,7 +92,7 @@ def triggered(unit: str, relations: Relations) -> Units:
 
 def taken_along(steps: Sequence[ActStep], relations: Mapping[str, Relations]) -> Along:
     """Return the units that the steps take along. ``relations`` has those of each unit that matters."""
-    named = {action.unit for action in steps if isinstance(action, RestartUnit | StopUnit | ClearState)}
+    named = {action.unit for action in steps if isinstance(action, RestartUnit | StartUnit | StopUnit | ClearState)}
     along = Along({}, {}, {}, {})
     for step in steps:
         if isinstance(step, RestartUnit):
@@ -103,6 +105,10 @@ def taken_along(steps: Sequence[ActStep], relations: Mapping[str, Relations]) ->
             _note(along.held, held - named, step.unit)
             _note(along.stopped, stopped - named, step.unit)
             _note(along.conflicts, conflicts - named, step.unit)
+        elif isinstance(step, StartUnit):
+            own = relations.get(step.unit, NO_RELATIONS)
+            _note(along.held, triggered(step.unit, own) - named, step.unit)
+            _note(along.conflicts, own.conflicts - named, step.unit)
         elif isinstance(step, StopUnit | ClearState):
             _note(along.stopped, _closure(step.unit, relations, with_stops=True) - named, step.unit)
     return along

@@ -34,8 +34,9 @@ class UnitStep(StrEnum):
 class UnitType:
     """The steps of a type, by the change. ``along``: another unit of the plan has taken it down.
 
-    ``order`` sorts the stops and the restarts of a plan: what starts other units on demand comes first, so that it does
-    not start them in between.
+    ``order`` sorts the stops, the restarts and the starts of a plan: what starts other units on demand comes first, so
+    that it does not start them in between. ``only_at_boot`` is why a new, enabled or disabled unit of the type
+    waits for a boot, "" if the recommended policy starts or stops it.
     """
 
     leaves: tuple[UnitStep, ...] = (UnitStep.STOP,)
@@ -43,13 +44,16 @@ class UnitType:
     restart: tuple[UnitStep, ...] = (UnitStep.RESTART,)
     along: tuple[UnitStep, ...] = (UnitStep.START,)
     order: int = 1
+    only_at_boot: str = ""
 
 
+_USED: Final = "programs keep what they have open below it"
 _GROUP: Final = UnitType(
     leaves=(UnitStep.NONE,),
     masked=(UnitStep.NONE,),
     restart=(UnitStep.DAEMON_RELOAD,),
     along=(UnitStep.REPORT,),
+    only_at_boot="it groups units that run",
 )
 _HELD: Final = (UnitStep.STOP_TRIGGERED, UnitStep.RESTART, UnitStep.START_TRIGGERED)
 
@@ -59,12 +63,17 @@ TYPES: Final[Mapping[str, UnitType]] = MappingProxyType(
         "socket": UnitType(restart=_HELD, order=0),
         "timer": UnitType(order=0),
         "path": UnitType(order=0),
-        "mount": UnitType(),
+        "mount": UnitType(only_at_boot=_USED),
         # It cannot start on a path that is mounted.
-        "automount": UnitType(restart=_HELD, order=0),
-        "swap": UnitType(),
+        "automount": UnitType(restart=_HELD, order=0, only_at_boot=_USED),
+        "swap": UnitType(only_at_boot="the memory may lack the room for its pages"),
         # A restart of a target is one of the units that are a part of it.
-        "target": UnitType((UnitStep.NONE,), (UnitStep.NONE,), along=(UnitStep.REPORT,)),
+        "target": UnitType(
+            (UnitStep.NONE,),
+            (UnitStep.NONE,),
+            along=(UnitStep.REPORT,),
+            only_at_boot="its place in the boot has passed",
+        ),
         "slice": _GROUP,
         "scope": _GROUP,
         "device": _GROUP,

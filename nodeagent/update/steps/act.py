@@ -22,6 +22,7 @@ from nodeagent.core.plan.steps import (
     ReloadUnit,
     RestartStaticPod,
     RestartUnit,
+    StartUnit,
     StopUnit,
     describe,
     step_id,
@@ -35,7 +36,7 @@ from nodeagent.update.states import Revert
 from nodeagent.update.steps.clear_state import ClearStateWork
 from nodeagent.update.steps.daemon_reload import DaemonReloadWork
 from nodeagent.update.steps.reload import ReloadWork
-from nodeagent.update.steps.restart import RestartWork, in_transactions
+from nodeagent.update.steps.restart import RestartWork, StartWork, in_start_order, in_transactions
 from nodeagent.update.steps.static_pod import RestartStaticPodWork
 from nodeagent.update.steps.step import JOB_REASONS, ActionFailed, StepInProgress, StepWork, curable
 from nodeagent.update.steps.stop import StopWork
@@ -108,11 +109,11 @@ def _clear_steps(run: Run) -> tuple[ClearState, ...]:
 
 async def _in_order(run: Run, steps: Sequence[ActStep]) -> AsyncIterator[ActStep]:
     left = list(steps)
-    while left and not isinstance(left[0], RestartUnit):
+    while left and not isinstance(left[0], RestartUnit | StartUnit):
         yield left.pop(0)
     if left:
         # After the daemon-reload, which may change what requires what.
-        for step in await in_transactions(run.ports, left):
+        for step in await in_start_order(run.ports, await in_transactions(run.ports, left)):
             yield step
 
 
@@ -136,6 +137,8 @@ def _work_of(run: Run, step: ActStep, ident: str, steps: Sequence[ActStep]) -> S
             return ReloadWork(run, step, ident, steps)
         case RestartUnit():
             return RestartWork(run, step, ident, steps)
+        case StartUnit():
+            return StartWork(run, step, ident, steps)
         case RestartStaticPod():
             return RestartStaticPodWork(run, step, ident, steps)
         case Drain() | Reboot():

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restart a unit. systemd restarts other units in one transaction with it.
+"""Restart a unit, or start one that is new or newly enabled. systemd restarts other units in one transaction with it.
+
+A boot starts what a unit that it reaches wants, so a link for another target starts nothing here either. Units that are
+started together start in their order (``After=``), because each has a job of its own. A revert stops them.
 
 No unit is restarted twice, also after a kill: the record has the invocations of the units from before the first
 restart, and a unit with another one has read the new files.
@@ -9,22 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from nodeagent import domains
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.change import ChangeKind
-from nodeagent.core.plan.steps import ActStep, RemovePath, RestartUnit, StopUnit, WritePath, step_id
+from nodeagent.core.plan.steps import ActStep, RemovePath, RestartUnit, StartUnit, StopUnit, WritePath, step_id
 from nodeagent.core.plan.unit_relations import order_after, triggered
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import DOWN, UP
 from nodeagent.update.run import Ports, Update
 from nodeagent.update.steps.step import UnitWork, keys_of
-from nodeagent.update.steps.units_before import along_before, relations_of
+from nodeagent.update.steps.units_before import along_before, one_up, relations_of
+
+R = TypeVar("R", RestartUnit, StartUnit)
 
 
 @dataclass(slots=True)
-class RestartWork(UnitWork[RestartUnit]):
+class RestartWork(UnitWork[R]):
     """``since`` is the invocation of the unit from before the first restart of this update, or from before an earlier
     attempt of this one; None if its run is not to be compared."""
 
@@ -124,4 +130,45 @@ async def in_transactions(ports: Ports, steps: Sequence[ActStep]) -> list[ActSte
         # Units that require each other are all restarted by the first.
         ordered.append(following := next(first, left[0]))
         left.remove(following)
+    return ordered
+
+
+@dataclass(slots=True)
+class StartWork(RestartWork[StartUnit]):
+    """The start of a unit that does not run. A restart does the same, and knows what a killed attempt has done."""
+
+    async def due(self) -> ActStep:
+        if not self.run.record.reverting:
+            return self.step
+        ran = self.run.record.units_before.states.get(self.unit, "failed") not in DOWN
+        return RestartUnit(self.unit) if ran else StopUnit(self.unit)
+
+    async def applies(self) -> str:
+        state = await self.state()
+        attempted = self.run.record.written.restarting == self.ident
+        if state.active in UP and not attempted:
+            return f"{self.unit} runs already"
+        if obstacle := await RestartWork.applies(self):
+            return obstacle
+        units = self.run.ports.units
+        wanted = await one_up(self.run.ports, (await units.relations(self.unit)).wanted_by)
+        return "" if wanted or attempted else f"no unit that runs starts {self.unit}"
+
+
+async def in_start_order(ports: Ports, steps: Sequence[ActStep]) -> list[ActStep]:
+    """Return the steps with the starts in the order of their units. Units that wait for each other stay as they are."""
+    left = [step for step in steps if isinstance(step, StartUnit)]
+    if len(left) < 2:
+        return list(steps)
+    units = {step.unit for step in left}
+    after = {unit: (await ports.units.relations(unit)).after & units - {unit} for unit in units}
+    ordered: list[ActStep] = []
+    for step in steps:
+        if isinstance(step, StartUnit):
+            waiting = {other.unit for other in left}
+            following = next((other for other in left if not after[other.unit] & waiting), left[0])
+            left.remove(following)
+            ordered.append(following)
+        else:
+            ordered.append(step)
     return ordered

@@ -21,6 +21,7 @@ from nodeagent.core.plan.steps import (
     ReloadUnit,
     RemovePath,
     RestartUnit,
+    StartUnit,
     Step,
     StopUnit,
     WritePath,
@@ -51,7 +52,7 @@ JOB_REASONS: Final = frozenset(
 )
 
 S = TypeVar("S", bound=ActStep)
-U = TypeVar("U", ClearState, ReloadUnit, RestartUnit, StopUnit)
+U = TypeVar("U", ClearState, ReloadUnit, RestartUnit, StartUnit, StopUnit)
 
 
 class ActionFailed(AgentError):

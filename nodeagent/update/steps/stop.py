@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stop a unit whose file leaves with the config. A revert starts it again if it ran."""
+"""Stop a unit whose file leaves with the config, or that is disabled or masked. A revert starts it again if it ran.
+
+A revert also stops what the update has started.
+"""
 
 from __future__ import annotations
 
 from nodeagent.core.config.unit_names import is_template
-from nodeagent.core.plan.steps import ActStep, RestartUnit, StopUnit
+from nodeagent.core.plan.steps import ActStep, RestartUnit, StartUnit, StopUnit, step_id
 from nodeagent.core.plan.unit_types import UnitStep, type_of
 from nodeagent.update.ports.host import DOWN
 from nodeagent.update.steps.step import UnitWork
+from nodeagent.update.steps.units_before import one_up
 
 
 class StopWork(UnitWork[StopUnit]):
@@ -20,12 +24,24 @@ class StopWork(UnitWork[StopUnit]):
         state = await self.state()
         if UnitStep.STOP not in type_of(self.unit).leaves:
             return f"{self.unit} needs no unit file"
-        if state.file and state.load != "masked":
-            return f"{self.unit} has a unit file of this host"
+        if state.file and state.load != "masked" and not self._started():
+            if not self._disabled():
+                return f"{self.unit} has a unit file of this host"
+            # A boot would start it, too.
+            if other := await one_up(self.run.ports, (await self.run.ports.units.relations(self.unit)).wanted_by):
+                return f"{self.unit} is wanted by {other}, which runs"
         # A template never runs itself, and its state says nothing about its instances.
         if state.active in DOWN and not is_template(self.unit):
             return f"{self.unit} does not run"
         return ""
+
+    def _started(self) -> bool:
+        """Return whether the update has started the unit, and its revert stops it."""
+        return self.run.record.reverting and self.ident == step_id(StartUnit(self.unit))
+
+    def _disabled(self) -> bool:
+        entry = self.run.update.new.units.get(self.unit)
+        return not self.run.record.reverting and entry is not None and entry.enabled is False
 
     async def before(self) -> None:
         await self.guard_etcd()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.enumerated import enumerated
-from nodeagent.core.plan.steps import ReloadUnit, RemovePath, RestartUnit, WritePath, step_id
+from nodeagent.core.plan.steps import ReloadUnit, RemovePath, RestartUnit, StartUnit, WritePath, step_id
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
@@ -159,7 +159,7 @@ def _templates(run: Run) -> set[str]:
 
 
 def _acted_on(run: Run) -> list[str]:
-    steps = [step for step in unit_steps(run.update) if isinstance(step, RestartUnit | ReloadUnit)]
+    steps = [step for step in unit_steps(run.update) if isinstance(step, RestartUnit | ReloadUnit | StartUnit)]
     done = [step for step in steps if step_id(step) not in run.record.written.skipped]
     return [*(step.unit for step in done), *along_before(run)]
 

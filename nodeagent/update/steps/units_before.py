@@ -21,6 +21,7 @@ from nodeagent.core.plan.steps import (
     RestartStaticPod,
     RestartUnit,
     RestoreUnit,
+    StartUnit,
     StopUnit,
     step_id,
     step_unit,
@@ -135,7 +136,7 @@ def not_expected(run: Run) -> set[str]:
 
 async def units_along(ports: Ports, update: Update) -> Along:
     """Return the units that the steps of an update take along, those of the relations that it brings included."""
-    steps = [step for step in update.acts if isinstance(step, RestartUnit | StopUnit | ClearState)]
+    steps = [step for step in update.acts if isinstance(step, RestartUnit | StartUnit | StopUnit | ClearState)]
     # A large config takes a moment to expand.
     brought = await asyncio.to_thread(relations_in, update.new) if steps else {}
     return taken_along(steps, await relations_of(ports, [step.unit for step in steps], brought))
@@ -261,13 +262,14 @@ async def _obstacle(run: Run, unit: str, cause: str) -> str:
     if state.load != "loaded":
         return f"it is {state.load}"
     relations = await units.relations(unit)
-    if other := await _one_up(run.ports, relations.conflicts):
+    if other := await one_up(run.ports, relations.conflicts):
         return f"it conflicts with {other}"
-    wanted = state.file in STARTS_AT_BOOT or await _one_up(run.ports, relations.wanted_by | {cause})
+    wanted = state.file in STARTS_AT_BOOT or await one_up(run.ports, relations.wanted_by | {cause})
     return "" if wanted else "no unit that runs starts it"
 
 
-async def _one_up(ports: Ports, units: Collection[str]) -> str:
+async def one_up(ports: Ports, units: Collection[str]) -> str:
+    """Return one of these units that runs, "" if none does."""
     for unit in sorted(units):
         if (await ports.units.state(unit)).active in UP:
             return unit
