@@ -81,6 +81,13 @@ async def test_enabled_disabled_masked_and_unmasked() -> None:
         assert (entry.outcome, entry.reboots, active(host)) == ("done", 0, state), name
 
 
+async def test_what_fails_with_its_mask_is_forgotten() -> None:
+    host = await at(with_units("a", unit("x.timer")))
+    host.world.units["x.timer"].active = "failed"
+    entry = await to(host, with_units("b", unit("x.timer", mask=True)))
+    assert (entry.outcome, active(host, "x.timer")) == ("done", "inactive")
+
+
 async def test_a_unit_of_the_os_is_stopped_and_started() -> None:
     host = await at()
     entry = await to(host, with_units("b", UnitEntry("app.service", enabled=False)))

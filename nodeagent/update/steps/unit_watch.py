@@ -165,20 +165,19 @@ def _acted_on(run: Run) -> list[str]:
 
 
 async def forget_gone(run: Run) -> None:
-    """Forget the failures of units that the update took away: systemd lists them as failed until then.
+    """Forget the failures of units that the update took away or masked: systemd lists them as failed until then.
 
     What cannot be forgotten is no fault of the update.
     """
     # The revert removes what the update wrote.
     kind = WritePath if run.record.reverting else RemovePath
-    for step in run.update.writes:
-        if not isinstance(step, kind):
-            continue
-        directory, _, unit = step.path.rpartition("/")
-        if directory != UNIT_DIR or unit_name_problem(unit) is not None:
-            continue
+    paths = [step.path.rpartition("/") for step in run.update.writes if isinstance(step, kind)]
+    units = {unit for directory, _, unit in paths if directory == UNIT_DIR and unit_name_problem(unit) is None}
+    # A timer fails with the daemon-reload that brings its mask.
+    masked = set() if run.record.reverting else {entry.name for entry in run.update.new.units.values() if entry.mask}
+    for unit in sorted(units | (masked & touched(run.update))):
         with suppress(AgentError):
-            if (await run.ports.units.state(unit)).load == "not-found":
+            if (await run.ports.units.state(unit)).load in ("not-found", "masked"):
                 await run.ports.units.reset_failed(unit)
 
 
