@@ -33,8 +33,8 @@ class Detail(Keys):
     what: Annotated[
         str,
         about(
-            "content, mode, owner, state, drop-in NAME, replaces, argument, order, extension, key, password, image, "
-            "kernel, type, or from (the MachineConfigs that the entry was merged from)"
+            "content, mode, owner, group, state, drop-in NAME, replaces, argument, order, extension, key, password, "
+            "image, kernel, type, or from (the MachineConfigs that the entry was merged from)"
         ),
     ]
     before: Annotated[str, about("the value before; absent without one")] | UnsetType = UNSET

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 from xml.parsers import expat
 
-from nodeagent.core.config.file_tree import RegularFile, SymbolicLink, expand
+from nodeagent.core.config.file_tree import Directory, RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.domain import Domain
@@ -67,7 +67,8 @@ def _problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
     """
     had = expand(old)
     for path, node in expand(new).items():
-        if had.get(path) != node:
+        # A directory has no content to check.
+        if had.get(path) != node and not isinstance(node, Directory):
             yield from (Problem(path, message) for check in _checks_of(path) for message in check(node))
     for token in new.kernel_arguments:
         if token not in old.kernel_arguments and (message := own_units.kernel_argument(token)):

@@ -13,7 +13,7 @@ from difflib import unified_diff
 from itertools import islice
 from typing import Final
 
-from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
+from nodeagent.core.config.file_tree import Directory, FileTreeEntry, RegularFile, SymbolicLink, expand, node_of
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Change, Plan
 from nodeagent.core.plan.plan_values import NO_DISK, Disk, binary
@@ -56,8 +56,8 @@ def diffs(
 
 def _part(config: MachineConfig, change: Change) -> Mapping[str, FileTreeEntry]:
     """Return the paths of one changed file or unit. Keys of users are shown as fingerprints, and have no diff."""
-    if change.domain == "file" and change.key in config.files:
-        return expand(MachineConfig("", files={change.key: config.files[change.key]}))
+    if change.domain == "file" and (entry := config.storage.get(change.key)) is not None:
+        return {change.key: node_of(entry)}
     if change.domain == "unit" and change.key in config.units:
         return expand(MachineConfig("", units={change.key: config.units[change.key]}))
     return {}
@@ -94,5 +94,7 @@ def _content(entry: FileTreeEntry | None) -> bytes:
             return b""
         case RegularFile():
             return entry.content
-        case _:
+        case SymbolicLink():
             return f"(link to {entry.target})\n".encode()
+        case Directory():
+            return b""

@@ -278,9 +278,9 @@ MISTAKES = [
         ["storage.luks[data]", "hint: revert the change, or reinstall the host"],
     ),
     mistake(
-        "link",
+        "hard link",
         HEAVY,
-        document(storage={"links": [{"path": "/etc/l", "target": "/etc/a"}]}),
+        document(storage={"links": [{"path": "/etc/l", "target": "/etc/a", "hard": True}]}),
         "Unreconcilable",
         ["storage.links[/etc/l]", "hint: remove the change of storage.links from the config"],
     ),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nodeagent.core.config.file_tree import FileTreeEntry, SymbolicLink
+from nodeagent.core.config.file_tree import Directory, FileTreeEntry, SymbolicLink
 from nodeagent.errors import Problem, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import Survey
@@ -46,7 +46,8 @@ class FakeFiles:
         return self._at(path)
 
     def _at(self, path: str) -> FileTreeEntry | None:
-        return link_at(self.world, path) or self.world.disk.get(path)
+        node = link_at(self.world, path) or self.world.disk.get(path)
+        return Directory(0o755, 0, 0) if node is None and path in self.world.dirs else node
 
     async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
         out: list[str] = []
@@ -63,11 +64,15 @@ class FakeFiles:
         self._fault(path)
         self.world.meet("install")
         parents = (path.rsplit("/", depth)[0] for depth in range(1, path.count("/")))
-        assert not any(parent in self.world.disk for parent in parents), f"a parent of {path} is a file"
-        below = (other for other in self.world.disk if other.startswith(f"{path}/"))
-        assert path not in self.world.dirs or not any(below), f"{path} is a directory"
+        files = [parent for parent in parents if not isinstance(self.world.disk.get(parent), Directory | None)]
+        assert not files, f"a parent of {path} is a file"
         made = await self.missing_dirs([path])
         self.world.dirs.update(made)
+        if isinstance(node, Directory):
+            self._put_directory(path, node)
+            return made
+        below = (other for other in self.world.disk if other.startswith(f"{path}/"))
+        assert path not in self.world.dirs or not any(below), f"{path} is a directory"
         if is_link(path, node):
             assert isinstance(node, SymbolicLink)
             put_link(self.world, path, node.target)
@@ -78,20 +83,36 @@ class FakeFiles:
         self.world.tick()
         return made
 
-    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+    def _put_directory(self, path: str, node: Directory) -> None:
+        now = self._at(path)
+        assert isinstance(now, Directory | None), f"{path} is no directory"
+        before = now or Directory(0o755, 0, 0)
+        attributes = ((getattr(node, name), getattr(before, name)) for name in ("mode", "user", "group"))
+        self.world.disk[path] = Directory(*(had if wanted is None else wanted for wanted, had in attributes))
+        self.world.dirs.add(path)
+        self.world.tick()
+
+    async def resolved(self, paths: Sequence[str]) -> Sequence[str]:
+        return paths
+
+    async def remove(self, path: str, made_dirs: Sequence[str], *, directory: bool = False) -> None:
         self.world.tick()
         self._fault(path)
+        if directory and path in self.world.dirs:
+            if any(other.startswith(f"{path}/") for other in {*self.world.disk, *self.world.dirs}):
+                return
+            self.world.dirs.discard(path)
         put_link(self.world, path, None)
         self.world.disk.pop(path, None)
-        for directory in sorted(made_dirs, key=len, reverse=True):
-            if path.startswith(f"{directory}/") and not any(p.startswith(f"{directory}/") for p in self.world.disk):
-                self.world.dirs.discard(directory)
+        for place in sorted(made_dirs, key=len, reverse=True):
+            if path.startswith(f"{place}/") and not any(p.startswith(f"{place}/") for p in self.world.disk):
+                self.world.dirs.discard(place)
         self.world.tick()
 
     def _fault(self, path: str) -> None:
         self.world.meet(f"path {path}")
 
-    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
+    async def survey(self, writes: Sequence[str], removes: Sequence[str], directories: Sequence[str] = ()) -> Survey:
         return self.world.survey
 
     async def owner_problem(self, node: FileTreeEntry) -> str:
@@ -105,7 +126,11 @@ class FakeFiles:
 
     async def differs(self, path: str, node: FileTreeEntry | None) -> str:
         self._fault(path)
-        return "" if self._at(path) == node else "differs"
+        now = self._at(path)
+        if isinstance(node, Directory) and isinstance(now, Directory):
+            attributes = ((getattr(node, name), getattr(now, name)) for name in ("mode", "user", "group"))
+            return "" if all(wanted in (None, has) for wanted, has in attributes) else "differs"
+        return "" if now == node else "differs"
 
 
 class FakeUsers:

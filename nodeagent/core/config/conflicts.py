@@ -17,13 +17,15 @@ class PathConflicts:
         self._claims: dict[str, Location] = {}
         self._directories: set[str] = set()
 
-    def claim(self, path: str, where: Location, *, directory: bool = False) -> None:
+    def claim(self, path: str, where: Location, *, directory: bool = False) -> bool:
+        """Return whether no other entry has claimed ``path``."""
         if path in self._claims:
             where.bad("", f"{shown(path)} has two entries, the other is {self._claims[path].path}")
-            return
+            return False
         self._claims[path] = where
         if directory:
             self._directories.add(path)
+        return True
 
     def check(self, files: Mapping[str, FileEntry], items: Sequence[schema.File], where: Location) -> None:
         """Report all conflicts of ``files``, which were read from ``items`` at ``where``."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expand a MachineConfig to the managed paths of the file system, with one entry for each.
 
-Files, unit files, drop-ins, masks and SSH keys all become paths here, so that one mechanism writes, verifies and
-reverts them.
+Files, directories, links, unit files, drop-ins, masks and SSH keys all become paths here, so that one mechanism writes,
+verifies and reverts them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.config.machineconfig import (
+    CORE_USER,
+    DirectoryEntry,
+    FileEntry,
+    LinkEntry,
+    MachineConfig,
+    StorageEntry,
+    UserEntry,
+)
 from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
 
 # A unit file that is a link to it is masked (systemd.unit(5)).
@@ -41,7 +49,17 @@ class SymbolicLink:
     label: str | None = None
 
 
-FileTreeEntry = RegularFile | SymbolicLink
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory, whatever is in it. What is None is left as it is, and is 0755 and of root in a new one."""
+
+    mode: int | None = None
+    user: int | str | None = None
+    group: int | str | None = None
+    label: str | None = None
+
+
+FileTreeEntry = RegularFile | SymbolicLink | Directory
 
 
 def _keys_file(user: UserEntry) -> RegularFile:
@@ -50,9 +68,19 @@ def _keys_file(user: UserEntry) -> RegularFile:
     return RegularFile(content, 0o600, user.name, user.name, dir_mode=0o700, dir_owner=user.name)
 
 
+def node_of(entry: StorageEntry) -> FileTreeEntry:
+    match entry:
+        case FileEntry():
+            return RegularFile(entry.content, entry.mode, entry.user, entry.group)
+        case DirectoryEntry():
+            return Directory(entry.mode, entry.user, entry.group)
+        case LinkEntry():
+            return SymbolicLink(entry.target, entry.user, entry.group)
+
+
 def _entries(config: MachineConfig) -> Iterator[tuple[str, FileTreeEntry]]:
-    for file in config.files.values():
-        yield file.path, RegularFile(file.content, file.mode, file.user, file.group)
+    for path, entry in config.storage.items():
+        yield path, node_of(entry)
     for unit in config.units.values():
         # Both would be at the same path, and the mask wins, as in the machine-config-daemon. Its drop-ins are written
         # all the same: systemd reads them again as soon as the mask is gone.

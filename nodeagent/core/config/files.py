@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convert ``storage.files`` of an Ignition config to ``FileEntry`` objects."""
+"""Convert ``storage.files``, ``directories`` and ``links`` of an Ignition config to entries."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
 
 from nodeagent.core.config import schema
-from nodeagent.core.config.machineconfig import MAX_ID, MAX_MODE, FileEntry
-from nodeagent.core.config.paths import managed_path_problem
+from nodeagent.core.config.conflicts import PathConflicts
+from nodeagent.core.config.machineconfig import MAX_ID, MAX_MODE, DirectoryEntry, FileEntry, LinkEntry
+from nodeagent.core.config.paths import MAX_PATH_BYTES, UNIT_DIR, has_control, managed_path_problem
 from nodeagent.core.config.problems import Location, shown
 from nodeagent.core.config.text.data_url import MAX_FILE_BYTES, ContentError, decode, gunzip
 from nodeagent.core.config.unsupported import UnsupportedSections
@@ -22,6 +23,9 @@ _HASH = re.compile(r"(sha256|sha512)-([0-9a-fA-F]+)")
 _DIGEST_CHARS: Final = {"sha256": 64, "sha512": 128}
 # A dollar sign at the end is the convention of Samba for accounts of machines, and useradd accepts it.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}\$?")
+
+_Item = TypeVar("_Item", schema.IgnitionDirectory, schema.IgnitionLink)
+_TOP: Final = "is a directory of the OS, whose mode and owner stay; a directory below it is managed"
 
 
 class FileReader:
@@ -43,10 +47,8 @@ class FileReader:
         problem = managed_path_problem(path)
         if problem is not None:
             where.bad("path", f"{shown(path)} {problem}" if path else problem)
-        if file.mode is not None and not 0 <= file.mode <= MAX_MODE:
-            too_high = f"invalid mode 0{file.mode:o}, cannot exceed 0{MAX_MODE:o}{_octal_advice(file.mode)}"
-            where.bad("mode", too_high if file.mode > 0 else "is negative")
-        user, group = _owner(file.user, "user", where), _owner(file.group, "group", where)
+        _check_mode(file.mode, where)
+        user, group = _owner(file.user, "user", where) or 0, _owner(file.group, "group", where) or 0
         content = b"" if file.contents is None else self._content(file.contents, where)
         # Owner, mode and contents are checked under an invalid path too, so that the author gets all problems at once.
         if problem is not None:
@@ -98,6 +100,58 @@ class FileReader:
         return content
 
 
+def read_directories(
+    items: Sequence[schema.IgnitionDirectory],
+    unsupported: UnsupportedSections,
+    conflicts: PathConflicts,
+    where: Location,
+) -> dict[str, DirectoryEntry]:
+    """Return the directories by their paths. ``where`` is the location of the list."""
+    directories: dict[str, DirectoryEntry] = {}
+    for path, item, at in _items(items, conflicts, where):
+        _check_mode(item.mode, at)
+        user, group = _owner(item.user, "user", at), _owner(item.group, "group", at)
+        # A wrong mode of /etc or /var would lock all programs out, and those that are missing cannot be made on ostree.
+        if path.count("/") == 1:
+            at.bad("path", f"{shown(path)} {_TOP}")
+        # A config that the host was provisioned with may have it, so it is no error as long as it does not change.
+        if item.overwrite:
+            unsupported.record(f"storage.directories[{path}].overwrite", item.overwrite)
+        directories[path] = DirectoryEntry(path, item.mode, user, group)
+    return directories
+
+
+def read_links(
+    items: Sequence[schema.IgnitionLink], unsupported: UnsupportedSections, conflicts: PathConflicts, where: Location
+) -> dict[str, LinkEntry]:
+    """Return the symbolic links by their paths. ``where`` is the location of the list."""
+    links: dict[str, LinkEntry] = {}
+    for path, item, at in _items(items, conflicts, where):
+        user, group = _owner(item.user, "user", at) or 0, _owner(item.group, "group", at) or 0
+        target = item.target or ""
+        if not target:
+            at.bad("target", "is missing")
+        elif has_control(target) or len(target.encode(errors="surrogatepass")) > MAX_PATH_BYTES:
+            at.bad("target", f"must be at most {MAX_PATH_BYTES} bytes without control characters")
+        # Links of units follow from the entries of units, and are made and removed with them.
+        if item.hard or path.startswith(f"{UNIT_DIR}/"):
+            unsupported.record(f"storage.links[{path}]", item)
+        else:
+            links[path] = LinkEntry(path, target, user, group)
+    return links
+
+
+def _items(items: Sequence[_Item], conflicts: PathConflicts, where: Location) -> Iterator[tuple[str, _Item, Location]]:
+    """Yield the entries with a valid path that no other entry has, and claim it."""
+    for index, item in enumerate(items):
+        path = item.path or ""
+        at = where.item(index, item.path)
+        if problem := managed_path_problem(path):
+            at.bad("path", f"{shown(path)} {problem}" if path else problem)
+        elif conflicts.claim(path, at.child("path"), directory=isinstance(item, schema.IgnitionDirectory)):
+            yield path, item, at
+
+
 def _hash_problem(wanted: str, content: bytes) -> str:
     match = _HASH.fullmatch(wanted)
     if match is None or len(match[2]) != _DIGEST_CHARS[match[1]]:
@@ -107,9 +161,16 @@ def _hash_problem(wanted: str, content: bytes) -> str:
     return ""
 
 
-def _owner(owner: schema.Owner | None, key: str, where: Location) -> int | str:
+def _check_mode(mode: int | None, where: Location) -> None:
+    if mode is not None and not 0 <= mode <= MAX_MODE:
+        too_high = f"invalid mode 0{mode:o}, cannot exceed 0{MAX_MODE:o}{_octal_advice(mode)}"
+        where.bad("mode", too_high if mode > 0 else "is negative")
+
+
+def _owner(owner: schema.Owner | None, key: str, where: Location) -> int | str | None:
+    """Return the owner that an entry names, None if it names none."""
     if owner is None:
-        return 0
+        return None
     if owner.id is not None and owner.name:
         where.bad(key, "id and name cannot both be set")
     if owner.id is not None and not 0 <= owner.id <= MAX_ID:
@@ -119,7 +180,7 @@ def _owner(owner: schema.Owner | None, key: str, where: Location) -> int | str:
     if owner.id is not None:
         return owner.id
     # The ID of root is the same on every host, so that both forms compare as equal.
-    return owner.name if owner.name and owner.name != "root" else 0
+    return 0 if owner.name == "root" else owner.name or None
 
 
 def _octal_advice(mode: int) -> str:

@@ -9,10 +9,17 @@ from typing import Any, Final
 
 from nodeagent.core.config import schema
 from nodeagent.core.config.conflicts import PathConflicts
-from nodeagent.core.config.files import FileReader
+from nodeagent.core.config.files import FileReader, read_directories, read_links
 from nodeagent.core.config.ignition_two import check_keys_of_two
-from nodeagent.core.config.machineconfig import CORE_USER, FileEntry, UnitEntry, UserEntry
-from nodeagent.core.config.paths import has_control, path_problem, ssh_keys_path
+from nodeagent.core.config.machineconfig import (
+    CORE_USER,
+    DirectoryEntry,
+    FileEntry,
+    LinkEntry,
+    UnitEntry,
+    UserEntry,
+)
+from nodeagent.core.config.paths import has_control, ssh_keys_path
 from nodeagent.core.config.problems import Location, shown
 from nodeagent.core.config.shape import fields_of, shaped
 from nodeagent.core.config.units import read_units
@@ -28,6 +35,8 @@ class Ignition:
     files: dict[str, FileEntry] = field(default_factory=dict)
     units: dict[str, UnitEntry] = field(default_factory=dict)
     users: dict[str, UserEntry] = field(default_factory=dict)
+    directories: dict[str, DirectoryEntry] = field(default_factory=dict)
+    links: dict[str, LinkEntry] = field(default_factory=dict)
 
 
 def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where: Location) -> Ignition:
@@ -42,7 +51,10 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
     reader = FileReader(unsupported)
     files, at_files = storage.files or [], where.child("storage.files")
     reader.read(files, at_files)
-    _record_storage(storage, unsupported, conflicts, where.child("storage"))
+    _record_storage(storage, unsupported, where.child("storage"))
+    at_directories = where.child("storage.directories")
+    directories = read_directories(storage.directories or [], unsupported, conflicts, at_directories)
+    links = read_links(storage.links or [], unsupported, conflicts, where.child("storage.links"))
     users = read_users(passwd.users or [], unsupported, conflicts, where.child("passwd.users"))
     _record_entries(passwd.groups, "name", "passwd.groups", unsupported, where.child("passwd.groups"))
     systemd = config.systemd or schema.SystemdSection()
@@ -52,7 +64,7 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
     unsupported.record("kernelArguments", config.kernel_arguments)
     conflicts.check(reader.files, files, at_files)
     check_keys_of_two(config, where)
-    return Ignition(reader.files, units, users)
+    return Ignition(reader.files, units, users, directories, links)
 
 
 def _check_version(ignition: schema.IgnitionSection, where: Location) -> None:
@@ -64,28 +76,17 @@ def _check_version(ignition: schema.IgnitionSection, where: Location) -> None:
         where.bad("version", f"unknown version {shown(ignition.version)}, must be one of {', '.join(VERSIONS)}")
 
 
-def _record_storage(
-    storage: schema.Storage, unsupported: UnsupportedSections, conflicts: PathConflicts, where: Location
-) -> None:
-    """Record the sections that are not applied, and claim the paths in them."""
+def _record_storage(storage: schema.Storage, unsupported: UnsupportedSections, where: Location) -> None:
+    """Record the sections that are not applied."""
     # The keys by which Ignition merges two configs: no value of one can occur twice in a merged config.
     lists = {
-        "directories": (storage.directories, "path"),
         "disks": (storage.disks, "device"),
         "filesystems": (storage.filesystems, "device"),
-        "links": (storage.links, "path"),
         "luks": (storage.luks, "name"),
         "raid": (storage.raid, "name"),
     }
     for key, (entries, identity) in lists.items():
-        locations = _record_entries(entries, identity, f"storage.{key}", unsupported, where.child(key))
-        if identity != "path":
-            continue
-        for path, entry in locations.items():
-            if problem := path_problem(path):
-                entry.bad("path", f"{shown(path)} {problem}")
-            else:
-                conflicts.claim(path, entry.child("path"), directory=key == "directories")
+        _record_entries(entries, identity, f"storage.{key}", unsupported, where.child(key))
 
 
 def _record_entries(
@@ -94,13 +95,10 @@ def _record_entries(
     section: str,
     unsupported: UnsupportedSections,
     where: Location,
-) -> dict[str, Location]:
-    """Record each entry under the value of its key ``identity``. Return their locations by that value."""
-    locations: dict[str, Location] = {}
-    for name, entry, at in _named(entries, identity, "must name the entry", where):
-        locations[name] = at
+) -> None:
+    """Record each entry under the value of its key ``identity``."""
+    for name, entry, _ in _named(entries, identity, "must name the entry", where):
         unsupported.record(f"{section}[{name}]", entry)
-    return locations
 
 
 def _named(

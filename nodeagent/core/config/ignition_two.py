@@ -14,8 +14,6 @@ from nodeagent.core.config.problems import Location, shown
 
 # What replaces each of them.
 _ENTRIES: Final[Mapping[str, Mapping[str, str]]] = {
-    "directories": {"filesystem": "delete it"},
-    "links": {"filesystem": "delete it"},
     "filesystems": {
         "mount": "write its keys into the entry itself",
         "name": "delete it, and write the paths of files as they are on the host",
@@ -29,8 +27,7 @@ _CONFIG: Final = {"append": "write merge"}
 def check_keys_of_two(config: schema.Config, where: Location) -> None:
     """Report the keys of specification 2 in ``config``, which is at ``where``."""
     storage, passwd = config.storage or schema.Storage(), config.passwd or schema.Passwd()
-    for name in ("directories", "links", "filesystems"):
-        _check_entries(getattr(storage, name), _ENTRIES[name], where.child(f"storage.{name}"))
+    _check_entries(storage.filesystems, _ENTRIES["filesystems"], where.child("storage.filesystems"))
     for index, disk in enumerate(storage.disks or ()):
         _check_entries(
             disk.get("partitions"), _PARTITIONS, where.child("storage.disks").item(index).child("partitions")

@@ -44,6 +44,29 @@ class FileEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """A directory. What is None stays as the host has it; a new directory is 0755 and of root."""
+
+    path: str
+    mode: int | None = None
+    user: int | str | None = None
+    group: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEntry:
+    """A symbolic link. ``target`` is absolute, or relative to the directory of the link."""
+
+    path: str
+    target: str
+    user: int | str = 0
+    group: int | str = 0
+
+
+StorageEntry = FileEntry | DirectoryEntry | LinkEntry
+
+
+@dataclass(frozen=True, slots=True)
 class UnitEntry:
     """A systemd unit. ``contents`` None: the unit belongs to the OS. ``enabled`` None: the preset applies."""
 
@@ -82,9 +105,18 @@ class MachineConfig:
     fips: bool = False
     os_image_url: str = ""
     extensions_image: str = ""
+    directories: Mapping[str, DirectoryEntry] = field(default_factory=dict)
+    links: Mapping[str, LinkEntry] = field(default_factory=dict)
     unapplied: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
     pool: str = field(default="", compare=False)
+
+    @property
+    def storage(self) -> Mapping[str, StorageEntry]:
+        """The files, directories and links. Their ids are ``file:`` and the path, which only one of them has."""
+        if not (self.directories or self.links):
+            return self.files
+        return {**self.files, **self.directories, **self.links}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +132,7 @@ class ConfigSource:
 
 
 # Names are not part of the digest; the other fields are written in a canonical form.
-APART = frozenset({"name", "files", "units", "users", "origins", "pool"})
+APART = frozenset({"name", "files", "units", "users", "directories", "links", "origins", "pool"})
 
 
 def meaning(config: MachineConfig) -> str:
@@ -116,6 +148,11 @@ def meaning(config: MachineConfig) -> str:
         "users": [_user(config.users[name]) for name in sorted(config.users)],
         **{field.name: getattr(config, field.name) for field in fields(config) if field.name not in APART},
     }
+    # The digests of configs without them are those of earlier versions.
+    if config.directories:
+        form["directories"] = [_directory(config.directories[path]) for path in sorted(config.directories)]
+    if config.links:
+        form["links"] = [_link(config.links[path]) for path in sorted(config.links)]
     text = json.dumps(form, sort_keys=True, separators=(",", ":"), default=dict)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -123,6 +160,14 @@ def meaning(config: MachineConfig) -> str:
 def _file(entry: FileEntry) -> list[object]:
     # ``overwrite`` has no effect on a host.
     return [entry.path, hashlib.sha256(entry.content).hexdigest(), entry.mode, _id(entry.user), _id(entry.group)]
+
+
+def _directory(entry: DirectoryEntry) -> list[object]:
+    return [entry.path, entry.mode, entry.user, entry.group]
+
+
+def _link(entry: LinkEntry) -> list[object]:
+    return [entry.path, entry.target, _id(entry.user), _id(entry.group)]
 
 
 def _id(owner: int | str) -> int | str:

@@ -100,6 +100,8 @@ def parse_stored(text: bytes) -> MachineConfig:
         # The host has these files already, so the rest of the config must stay readable.
         files={path: entry for path, entry in config.files.items() if path_problem(path) is None},
         units={name: entry for name, entry in config.units.items() if unit_name_problem(name) is None},
+        directories={path: entry for path, entry in config.directories.items() if path_problem(path) is None},
+        links={path: entry for path, entry in config.links.items() if path_problem(path) is None},
     )
 
 
@@ -151,6 +153,8 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
         files=ignition.files,
         units=ignition.units,
         users=ignition.users,
+        directories=ignition.directories,
+        links=ignition.links,
         kernel_arguments=_kernel_arguments(spec.kernel_arguments or [], where),
         extensions=_extensions(spec.extensions or [], where),
         kernel_type=_kernel_type(spec.kernel_type or "default", where),
@@ -168,7 +172,8 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
 
 def _check_count(document: schema.Document, what: str) -> None:
     config = (document.spec or schema.Spec()).config or schema.Config()
-    files = (config.storage or schema.Storage()).files or []
+    storage = config.storage or schema.Storage()
+    files = [*(storage.files or ()), *(storage.directories or ()), *(storage.links or ())]
     units = (config.systemd or schema.SystemdSection()).units or []
     count = len(files) + sum(1 + len(unit.dropins or []) for unit in units)
     if count > MAX_PATHS:

@@ -46,6 +46,25 @@ class File(_Object):
     append: list[Any] | None = None
 
 
+class IgnitionDirectory(_Object):
+    path: str | None = None
+    mode: int | None = None
+    # Compared only: it would delete what is in the directory.
+    overwrite: bool | None = None
+    user: Owner | None = None
+    group: Owner | None = None
+
+
+class IgnitionLink(_Object):
+    path: str | None = None
+    target: str | None = None
+    # Compared only.
+    hard: bool | None = None
+    overwrite: bool | None = None
+    user: Owner | None = None
+    group: Owner | None = None
+
+
 class Dropin(_Object):
     name: str | None = None
     contents: str | None = None
@@ -61,10 +80,10 @@ class Unit(_Object):
 
 class Storage(_Object):
     files: list[File] | None = None
-    directories: Entries | None = None
+    directories: list[IgnitionDirectory] | None = None
     disks: Entries | None = None
     filesystems: Entries | None = None
-    links: Entries | None = None
+    links: list[IgnitionLink] | None = None
     luks: Entries | None = None
     raid: Entries | None = None
 

@@ -23,6 +23,9 @@ _NAMES: Final[Mapping[type, str]] = {str: "a string", int: "an integer", bool: "
 # Keys that are often written in place of others, by the type of their object.
 _ADVICE: Final[Mapping[tuple[str, str], str]] = {
     ("File", "filesystem"): "it is of Ignition 2, delete it",
+    **dict.fromkeys(
+        [("IgnitionDirectory", "filesystem"), ("IgnitionLink", "filesystem")], "it is of Ignition 2; delete it"
+    ),
     ("Config", "networkd"): "it is of Ignition 2; delete it, and write its units as files below /etc/systemd/network",
     ("Unit", "enable"): "it is of Ignition 2, write enabled",
     ("Config", "kernelType"): "it belongs below spec",

@@ -22,10 +22,10 @@ _IGNITION: Final = "steers Ignition at the first boot and has no effect on a run
 
 _WHY: Final[Mapping[str, str]] = {
     "storage.files": "appends to a file or has HTTP headers, which cannot be repeated safely on a running host",
-    "storage.directories": "directories are not managed on a running host, only the files in them. A file in "
-    "/etc/tmpfiles.d makes one (d) at each boot",
-    "storage.links": "links are not managed on a running host. A file at the path, or one in /etc/tmpfiles.d that "
-    "makes the link (L+) at each boot, takes its place",
+    "storage.directories": "overwrite would delete what is in a directory of a running host. Without it, mode and "
+    "owner of the directory are set; a file in /etc/tmpfiles.d empties one (D) at each boot",
+    "storage.links": "hard links, and links below /etc/systemd/system, are not managed on a running host. A symbolic "
+    "link or a copy takes the place of the first; mask, enabled and Alias= of a unit make the others",
     "storage.disks": _PROVISION,
     "storage.filesystems": _PROVISION,
     "storage.luks": _PROVISION,

@@ -30,7 +30,7 @@ _VALUES = (
 def diff(old: MachineConfig, new: MachineConfig) -> tuple[Change, ...]:
     """Return the changes from ``old`` to ``new``, sorted by domain and key."""
     changes = [
-        *_entries("file", old.files, new.files),
+        *_entries("file", old.storage, new.storage),
         *_entries("unit", old.units, new.units),
         *_entries("sshkey", _keys(old.users), _keys(new.users)),
         *_entries("password", _passwords(old.users), _passwords(new.users)),

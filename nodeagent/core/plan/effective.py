@@ -48,14 +48,16 @@ def effective(base: MachineConfig, candidates: Sequence[Candidate], desired: Mac
     """
     return replace(
         base,
-        files=_pick([(c, c.config.files) for c in candidates], desired.files, "file"),
+        files=_pick([(c, c.config.files) for c in candidates], desired.storage, "file"),
         units=_pick([(c, c.config.units) for c in candidates], desired.units, "unit"),
         users=_users(candidates, desired),
+        directories=_pick([(c, c.config.directories) for c in candidates], desired.storage, "file"),
+        links=_pick([(c, c.config.links) for c in candidates], desired.storage, "file"),
     )
 
 
 def _pick(
-    sources: Sequence[tuple[Candidate, Mapping[str, Entry]]], desired: Mapping[str, Entry], domain: str
+    sources: Sequence[tuple[Candidate, Mapping[str, Entry]]], desired: Mapping[str, object], domain: str
 ) -> dict[str, Entry]:
     picked: dict[str, Entry] = {}
     for key in sorted({key for _, entries in sources for key in entries}):

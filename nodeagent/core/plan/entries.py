@@ -16,7 +16,7 @@ def entries_by_path(config: MachineConfig) -> dict[str, str]:
     for unit in config.units.values():
         owners.update(dict.fromkeys(expand(MachineConfig("", units={unit.name: unit})), f"unit:{unit.name}"))
     # Last, but never over another entry: the parser rejects two entries for one path.
-    owners.update({path: f"file:{path}" for path in config.files})
+    owners.update({path: f"file:{path}" for path in config.storage})
     return owners
 
 
@@ -41,6 +41,8 @@ def _filtered(config: MachineConfig, selects: Callable[[str], bool]) -> MachineC
         files={path: file for path, file in config.files.items() if selects(f"file:{path}")},
         units={name: unit for name, unit in config.units.items() if selects(f"unit:{name}")},
         users=users,
+        directories={path: entry for path, entry in config.directories.items() if selects(f"file:{path}")},
+        links={path: entry for path, entry in config.links.items() if selects(f"file:{path}")},
     )
 
 
@@ -51,4 +53,4 @@ def unchanged(entries: Iterable[str], old: MachineConfig, new: MachineConfig) ->
 
 def _part(config: MachineConfig, entry: str) -> object:
     part = only(config, (entry,))
-    return part.files, part.units, part.users
+    return part.files, part.units, part.users, part.directories, part.links

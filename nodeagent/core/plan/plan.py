@@ -25,12 +25,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
+from nodeagent.core.config.machineconfig import DirectoryEntry, FileEntry, LinkEntry, MachineConfig
 from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.diff import diff
-from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
+from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, PolicyMatch, match, only_by_user
 from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
 from nodeagent.core.plan.unit_changes import fitting, possible
 from nodeagent.core.plan.unit_origin import unit_files, unit_of_dropin
@@ -39,6 +39,8 @@ from nodeagent.errors import Problem, Refused
 from nodeagent.reasons import Reason
 
 SAME: Final = "the host's own version is the same"
+DIRECTORY: Final = "programs see mode and owner of a directory at once"
+LINK: Final = "the content that the link leads to is not known here"
 UNIT_ACTIONS: Final = (ActionType.RELOAD, ActionType.RESTART)
 NO_HOST: Final = HostView()
 NO_UNITS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -82,6 +84,8 @@ def make_plan(
 
 def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, str]) -> PlannedChange:
     matched = match(policy, change)
+    if (planned := _without_content(change, sides, matched)) is not None:
+        return planned
     if (unit := change.key if change.domain == "unit" else unit_of_dropin(change.key)) in idle:
         source = matched.entry.source if matched is not None else PolicySource.DEFAULT
         return PlannedChange(change, source, (NONE,), idle[unit])
@@ -106,17 +110,31 @@ def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, st
     return PlannedChange(change, matched.entry.source, actions, note, avoids, verdict.keys)
 
 
+def _without_content(change: Change, sides: Sides, matched: PolicyMatch | None) -> PlannedChange | None:
+    """Return the decision about a directory, or a link at a path whose content decides; None for other changes."""
+    entries = [side.storage.get(change.key) for side in (sides.old, sides.new)]
+    if change.domain != "file" or (matched is not None and matched.entry.source is PolicySource.USER):
+        return None
+    # The kernel checks mode and owner at each access, and what is in it are entries of their own.
+    if any(isinstance(entry, DirectoryEntry) for entry in entries):
+        return PlannedChange(change, PolicySource.DEFAULT, (NONE,), DIRECTORY)
+    ruled = matched is not None and matched.entry.rule is not None
+    if ruled and any(isinstance(entry, LinkEntry) for entry in entries) and not _is_restored_unchanged(change, sides):
+        return PlannedChange(change, PolicySource.DEFAULT, UNLISTED, LINK)
+    return None
+
+
 def _is_restored_unchanged(change: Change, sides: Sides) -> bool:
     """Return whether a file that leaves the config is left as it is: the host's own version is the same."""
-    was, now = sides.old.files.get(change.key), sides.host.restored.get(change.key)
-    if change.domain != "file" or change.kind is not ChangeKind.REMOVED or was is None:
+    if change.domain != "file" or change.kind is not ChangeKind.REMOVED:
         return False
-    return isinstance(now, RegularFile) and (now.content, now.mode, now.user, now.group) == (
-        was.content,
-        was.mode,
-        was.user,
-        was.group,
-    )
+    match sides.old.storage.get(change.key), sides.host.restored.get(change.key):
+        case FileEntry() as was, RegularFile() as now:
+            return (now.content, now.mode, now.user, now.group) == (was.content, was.mode, was.user, was.group)
+        case LinkEntry() as link, SymbolicLink() as now_link:
+            return (now_link.target, now_link.user, now_link.group) == (link.target, link.user, link.group)
+        case _:
+            return False
 
 
 def widen(actions: tuple[Action, ...]) -> tuple[Action, ...]:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink, expand
-from nodeagent.core.config.machineconfig import CORE_USER, FileEntry, MachineConfig, UnitEntry
+from nodeagent.core.config.file_tree import Directory, FileTreeEntry, RegularFile, SymbolicLink, expand, node_of
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, StorageEntry, UnitEntry
 from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
 from nodeagent.core.plan.change import Change, Detail, Plan
 from nodeagent.core.redact import redact
@@ -78,14 +78,17 @@ def _details(
     yield from _origin(change, old, new)
     match change.domain:
         case "file":
-            now = restored.get(change.key) if change.key not in new.files else _on_host(new.files, change.key, NO_DISK)
-            if isinstance(now, SymbolicLink):
-                yield Detail("type", "file", f"link to {now.target}")
+            was, now = _on_host(old.storage, change.key, disk), _on_host(new.storage, change.key, NO_DISK)
+            now = restored.get(change.key) if change.key not in new.storage else now
+            if isinstance(now, Directory) or (isinstance(was, Directory) and now is None):
+                yield from _directory(was, now)
+            elif isinstance(now, SymbolicLink) or (isinstance(was, SymbolicLink) and now is None):
+                yield from _link(was, now)
             else:
-                yield from _file(_on_host(old.files, change.key, disk), now, private=private)
-            if change.key not in old.files and change.key in disk:
+                yield from _file(was, now, private=private)
+            if change.key not in old.storage and change.key in disk and not isinstance(now, Directory):
                 yield Detail("replaces", after="a file of the host")
-            if change.key not in new.files and change.key in restored:
+            if change.key not in new.storage and change.key in restored:
                 yield Detail("restores", after="the host's own version")
         case "unit":
             yield from _unit(old.units.get(change.key), new.units.get(change.key), change.key, disk, restored)
@@ -113,18 +116,50 @@ def _switch(*, on: bool) -> str:
     return "on" if on else "off"
 
 
-def _on_host(files: Mapping[str, FileEntry], path: str, disk: Disk) -> RegularFile | SymbolicLink | None:
-    if path in disk or path not in files:
-        return disk.get(path)
-    entry = files[path]
-    return RegularFile(entry.content, entry.mode, entry.user, entry.group)
+def _on_host(entries: Mapping[str, StorageEntry], path: str, disk: Disk) -> FileTreeEntry | None:
+    return disk.get(path) if path in disk or path not in entries else node_of(entries[path])
 
 
-def _file(was: FileTreeEntry | None, now: RegularFile | None, *, private: bool) -> Iterator[Detail]:
+def _type(entry: FileTreeEntry | None) -> str:
+    match entry:
+        case None:
+            return ""
+        case RegularFile():
+            return "file"
+        case Directory():
+            return "directory"
+        case SymbolicLink():
+            return f"link to {entry.target}"
+
+
+def _link(was: FileTreeEntry | None, now: FileTreeEntry | None) -> Iterator[Detail]:
+    if _type(was) != _type(now):
+        yield Detail("type", _type(was), _type(now))
+    owners = ["0:0" if entry is None else _owner(entry) for entry in (was, now)]
+    if now is not None and owners[0] != owners[1] and (was is None or _comparable(was, now)):
+        yield Detail("owner", owners[0] if was else "", owners[1])
+
+
+def _directory(was: FileTreeEntry | None, now: FileTreeEntry | None) -> Iterator[Detail]:
+    """What a directory does not name stays, and is no difference."""
+    if _type(was) != _type(now):
+        # Only an empty one is removed.
+        yield Detail("type", _type(was), _type(now) or ("not managed" if was else ""))
+    before = was if isinstance(was, Directory) else Directory()
+    after = now if isinstance(now, Directory) else Directory()
+    if after.mode is not None and after.mode != before.mode:
+        yield Detail("mode", "" if before.mode is None else f"{before.mode:04o}", f"{after.mode:04o}")
+    for what, first, second in (("owner", before.user, after.user), ("group", before.group, after.group)):
+        if second is not None and first != second:
+            yield Detail(what, "" if first is None else str(first), str(second))
+
+
+def _file(was: FileTreeEntry | None, now: FileTreeEntry | None, *, private: bool) -> Iterator[Detail]:
     # A file takes the place of the link. Nothing is written through it.
-    if isinstance(was, SymbolicLink):
-        yield Detail("type", f"link to {was.target}", "file")
+    if was is not None and not isinstance(was, RegularFile):
+        yield Detail("type", _type(was), "file")
         was = None
+    now = now if isinstance(now, RegularFile) else None
     if was is None or now is None or was.content != now.content:
         shown = private or all(side is None or side.mode & READ_BY_OTHERS for side in (was, now))
         contents = [None if side is None else side.content for side in (was, now)]
@@ -139,11 +174,11 @@ def _file(was: FileTreeEntry | None, now: RegularFile | None, *, private: bool) 
         yield Detail("owner", owner if was else "", _owner(now))
 
 
-def _owner(entry: RegularFile) -> str:
+def _owner(entry: FileTreeEntry) -> str:
     return f"{entry.user}:{entry.group}"
 
 
-def _comparable(was: RegularFile, now: RegularFile) -> bool:
+def _comparable(was: FileTreeEntry, now: FileTreeEntry) -> bool:
     """Return whether the owners have the same form."""
     # Only the host knows the number of a name, and this plan may be made elsewhere.
     pairs = ((was.user, now.user), (was.group, now.group))

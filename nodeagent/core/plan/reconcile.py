@@ -50,6 +50,16 @@ def check_reconcilable(old: MachineConfig, new: MachineConfig, *, login: bool = 
         for section in old.unapplied.keys() | new.unapplied.keys()
         if old.unapplied.get(section) != new.unapplied.get(section)
     ]
+    # One takes the place of the other only if it is gone, so a revert would find what is in the way.
+    problems += [
+        Problem(
+            f"spec.config.storage[{path}]",
+            "becomes a directory, or a directory becomes a file: remove the entry with one config, and add it with the "
+            "next",
+        )
+        for path in old.storage.keys() & new.storage.keys()
+        if (path in old.directories) != (path in new.directories)
+    ]
     if old.fips != new.fips:
         was = "on to off" if old.fips else "off to on"
         problems.append(Problem("spec.fips", f"changes from {was}: FIPS mode cannot change on an installed host"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile, expand
+from nodeagent.core.config.file_tree import DEV_NULL, FileTreeEntry, RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Action
 
@@ -69,6 +69,6 @@ def _texts(tree: Mapping[str, FileTreeEntry]) -> dict[str, bytes]:
     for path, entry in tree.items():
         if isinstance(entry, RegularFile):
             texts[path] = entry.content
-        elif entry.target == DEV_NULL:
+        elif isinstance(entry, SymbolicLink) and entry.target == DEV_NULL:
             texts[path] = b""
     return texts

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nodeagent.core.config.file_tree import DEV_NULL, SymbolicLink, expand
+from nodeagent.core.config.file_tree import DEV_NULL, RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.config.paths import unit_path
 from nodeagent.core.config.unit_names import template_of
@@ -121,7 +121,7 @@ def dropins_of(config: MachineConfig) -> dict[str, str]:
     dropins: dict[str, str] = {}
     for path, node in expand(config).items():
         unit = unit_of_dropin(path)
-        if not unit or isinstance(node, SymbolicLink) or _OF_OPERATOR.fullmatch(path.rpartition("/")[2]):
+        if not unit or not isinstance(node, RegularFile) or _OF_OPERATOR.fullmatch(path.rpartition("/")[2]):
             continue
         # One that only keeps its unit from being started needs none.
         if not all(_SWITCH.match(line) for line in node.content.decode(errors="replace").splitlines()):

@@ -65,16 +65,19 @@ def is_safe(plan: Plan) -> bool:
 def compose(old: MachineConfig, new: MachineConfig, waiting: Collection[str]) -> MachineConfig:
     """Return ``new``, with the entries ``waiting`` as they are in ``old``."""
     files, units, users = dict(new.files), dict(new.units), dict(new.users)
+    directories, links = dict(new.directories), dict(new.links)
     of_users = (users, old.users)
     sides: dict[str, tuple[dict[str, Any], Mapping[str, Any]]]
-    sides = {"file": (files, old.files), "unit": (units, old.units), "sshkey": of_users, "password": of_users}
+    sides = {"unit": (units, old.units), "sshkey": of_users, "password": of_users}
+    storage: list[tuple[dict[str, Any], Mapping[str, Any]]]
+    storage = [(files, old.files), (directories, old.directories), (links, old.links)]
     for entry in waiting:
         domain, _, key = entry.partition(":")
-        entries, had = sides.get(domain, ({}, {}))
-        entries.pop(key, None)
-        if key in had:
-            entries[key] = had[key]
-    return with_os_of(old, replace(new, files=files, units=units, users=users))
+        for entries, had in storage if domain == "file" else [sides.get(domain, ({}, {}))]:
+            entries.pop(key, None)
+            if key in had:
+                entries[key] = had[key]
+    return with_os_of(old, replace(new, files=files, units=units, users=users, directories=directories, links=links))
 
 
 def part_of(plan: Plan) -> Mapping[str, Any] | None:

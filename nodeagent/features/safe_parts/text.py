@@ -14,6 +14,11 @@ from nodeagent.core.config.machineconfig import CORE_USER, OS_KEYS
 from nodeagent.core.config.text.document import load
 
 _CORE_KEYS: Final = ("sshAuthorizedKeys", "passwordHash")
+# The entries of each id: name, section, key.
+_SECTIONS: Final = (
+    *(("file", "storage", key) for key in ("files", "directories", "links")),
+    ("unit", "systemd", "units"),
+)
 
 
 def partial_text(old: bytes, new: bytes, waiting: Collection[str]) -> bytes:
@@ -25,9 +30,10 @@ def partial_text(old: bytes, new: bytes, waiting: Collection[str]) -> bytes:
     document = _object(load(new, "the desired config", unique_keys=False))
     was_spec, spec = _object(was.get("spec")), _object(document.get("spec"))
     was_config, config = _object(was_spec.get("config")), _object(spec.get("config"))
-    for name, kind, key in (("file", "storage", "files"), ("unit", "systemd", "units")):
+    for name, kind, key in _SECTIONS:
         wanted = {entry.partition(":")[2] for entry in waiting if entry.startswith(f"{name}:")}
-        if wanted:
+        listed = (_object(side.get(kind)).get(key) for side in (was_config, config))
+        if wanted and any(listed):
             identity = "path" if name == "file" else "name"
             section = _object(config.get(kind))
             section[key] = _replaced(section.get(key), _object(was_config.get(kind)).get(key), identity, wanted)

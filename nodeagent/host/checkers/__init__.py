@@ -143,7 +143,9 @@ def unknown(root: Path, old: MachineConfig, new: MachineConfig) -> tuple[Problem
     # A config may have ten thousand files of one owner, so each account is resolved once.
     problems: dict[tuple[str, int | str], str] = {}
 
-    def problem_of(kind: str, name: int | str, find: Callable[[int | str], int]) -> str:
+    def problem_of(kind: str, name: int | str | None, find: Callable[[int | str], int]) -> str:
+        if name is None:
+            return ""
         if (kind, name) not in problems:
             try:
                 find(name)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from nodeagent.core.config.file_tree import DEV_NULL, SymbolicLink, expand
+from nodeagent.core.config.file_tree import DEV_NULL, RegularFile, SymbolicLink, expand
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.plan.domain import Checker
@@ -46,12 +46,12 @@ async def check(job: Job) -> tuple[Problem, ...]:
     names = sorted({unit_of(path) for path in job.changed})
     await job.write(
         {
-            path.removeprefix(f"{UNIT_DIR}/"): b"" if isinstance(node, SymbolicLink) else node.content
+            path.removeprefix(f"{UNIT_DIR}/"): node.content if isinstance(node, RegularFile) else b""
             for path, node in expand(job.new).items()
             # An empty file masks a unit as a link to /dev/null does.
             if checker_of(path) is Checker.SYSTEMD_ANALYZE
             and unit_of(path) in names
-            and (not isinstance(node, SymbolicLink) or node.target == DEV_NULL)
+            and (isinstance(node, RegularFile) or (isinstance(node, SymbolicLink) and node.target == DEV_NULL))
         }
     )
     # Drop-ins for a type (service.d) or a prefix (foo-.service.d) have no unit of their own.

@@ -9,7 +9,6 @@ SELinux label. ``paths`` has the rules for links, ``atomic`` those for temporary
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
@@ -18,8 +17,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
+from nodeagent.core.config.file_tree import Directory, FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
+from nodeagent.host.fs import directories
 from nodeagent.host.fs.atomic import is_temp, put_dir, put_file, put_link, remove_temp
 from nodeagent.host.fs.os_errors import fault, translated
 from nodeagent.host.fs.owners import Owners
@@ -36,8 +36,6 @@ _T = TypeVar("_T")
 CAPTURE_LIMIT = 64 << 20
 
 _READ_TRIES = 3
-# In use, a mount point, or removed already.
-_KEPT = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT)
 _NO_PLACE = (Reason.LINK_REFUSED, Reason.NOT_A_DIRECTORY, Reason.NOT_A_FILE)
 
 
@@ -57,7 +55,7 @@ class DiskFiles:
         with translated("read", path):
             try:
                 with open_parent(self._root, path) as parent:
-                    info = status(parent)
+                    info = status(parent, going=True)
                     return None if info is None else self._read(parent, info)
             except NotADirectoryError:
                 # A path below a file does not exist.
@@ -65,8 +63,11 @@ class DiskFiles:
 
     def install(self, path: str, node: FileTreeEntry) -> list[str]:
         """Write a node. Returns the new directories as resolved paths (``/var/home/core/.ssh``), outermost first."""
-        uid, gid = self._owners.uid(node.user), self._owners.gid(node.group)
+        uid, gid = self._ids(node)
         with translated("write", path), self._making(path, node) as (parent, made):
+            if isinstance(node, Directory):
+                directories.put(parent, node, self._labels, uid=uid, gid=gid)
+                return made
             info = status(parent)
             replaced = None if info is None else self._label_of(parent, info, node)
 
@@ -75,20 +76,23 @@ class DiskFiles:
 
             match node:
                 case RegularFile(content, mode):
-                    put_file(parent.fd, parent.name, content, mode=mode, uid=uid, gid=gid, label=label)
+                    put_file(parent.fd, parent.name, content, mode=mode, uid=uid or 0, gid=gid or 0, label=label)
                 case SymbolicLink(target):
-                    put_link(parent.fd, parent.name, target, uid=uid, gid=gid, label=label)
+                    put_link(parent.fd, parent.name, target, uid=uid or 0, gid=gid or 0, label=label)
             return made
 
-    def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+    def remove(self, path: str, made_dirs: Sequence[str], *, directory: bool = False) -> None:
         """Remove a path, and the directories of ``made_dirs`` that are empty then."""
         # A parent that is a file, or does not exist, means that the path does not exist either.
         with translated("remove", path), suppress(NotADirectoryError), open_parent(self._root, path) as parent:
-            if status(parent) is not None:
+            info = status(parent, going=directory)
+            if info is not None and stat.S_ISDIR(info.st_mode):
+                directories.remove(parent.fd, parent.name)
+            elif info is not None:
                 os.unlink(parent.name, dir_fd=parent.fd)
                 # The removal is durable before the next step is recorded as done.
                 os.fsync(parent.fd)
-            _remove_empty(parent.walk, frozenset(made_dirs))
+            directories.remove_empty(parent.walk, frozenset(made_dirs))
 
     def differs(self, path: str, node: FileTreeEntry | None) -> str:
         """Describe how a path differs from a node, "" if it does not.
@@ -97,7 +101,7 @@ class DiskFiles:
         """
         try:
             with translated("read", path), open_parent(self._root, path) as parent:
-                info = status(parent)
+                info = status(parent, going=isinstance(node, Directory))
                 if info is None or node is None:
                     return "" if info is None and node is None else "is missing" if info is None else "should not exist"
                 return "; ".join(self._differences(parent, info, node))
@@ -124,15 +128,23 @@ class DiskFiles:
                     raise
         return sorted(missing)
 
-    def survey(self, writes: Iterable[str], removes: Collection[str]) -> Survey:
+    # ``missing_dirs`` follows the links of root, so the same path has two names.
+    def resolved(self, paths: Iterable[str]) -> list[str]:
+        """Return where the paths are, or would be, without those that cannot be followed."""
+        places: list[str] = []
+        for path in paths:
+            with suppress(AgentError, OSError), open_parent(self._root, path, files_will_go=True) as parent:
+                places.append(parent.walk.resolved(*parent.missing, parent.name))
+        return places
+
+    def survey(self, writes: Iterable[str], removes: Collection[str], directories: Collection[str] = ()) -> Survey:
         """Find obstacles before the first write; see ``survey``."""
-        return survey(self._root, writes, removes, self._limit)
+        return survey(self._root, writes, removes, self._limit, frozenset(directories))
 
     def owner_problem(self, node: FileTreeEntry) -> str:
         """Name the user or group of a node that this host does not have, "" if it has both."""
         try:
-            self._owners.uid(node.user)
-            self._owners.gid(node.group)
+            self._ids(node)
         except Terminal as error:
             return error.message
         return ""
@@ -174,6 +186,11 @@ class DiskFiles:
                     left.append(Problem(path, error.message))
         return left
 
+    def _ids(self, node: FileTreeEntry) -> tuple[int | None, int | None]:
+        """Return the numbers of user and group, None for one that a directory does not name."""
+        user = None if node.user is None else self._owners.uid(node.user)
+        return user, None if node.group is None else self._owners.gid(node.group)
+
     @contextmanager
     def _making(self, path: str, node: FileTreeEntry) -> Iterator[tuple[Parent, list[str]]]:
         """Yield the parent and the directories that were made for it. On failure these are removed."""
@@ -206,6 +223,8 @@ class DiskFiles:
         if stat.S_ISLNK(info.st_mode):
             target = os.readlink(parent.name, dir_fd=parent.fd)
             return SymbolicLink(target, info.st_uid, info.st_gid, self._label_at(parent))
+        if stat.S_ISDIR(info.st_mode):
+            return directories.read(parent, info, self._labels)
         # Another program may write the file during the read. A few attempts find it at rest.
         for _ in range(_READ_TRIES):
             fd = _open_file(parent)
@@ -247,7 +266,7 @@ class DiskFiles:
 
     def _differences(self, parent: Parent, info: os.stat_result, node: FileTreeEntry) -> Iterator[str]:
         is_link = stat.S_ISLNK(info.st_mode)
-        if is_link != isinstance(node, SymbolicLink):
+        if not isinstance(node, Directory) and is_link != isinstance(node, SymbolicLink):
             yield "is a symbolic link, not a file" if is_link else "is a file, not a symbolic link"
             return
         match node:
@@ -261,6 +280,8 @@ class DiskFiles:
                 # A different size decides without a read of the content.
                 if info.st_size != len(content) or self._read_content(parent) != content:
                     yield "content differs"
+            case Directory():
+                yield from directories.differences(info, node)
         yield from self._owner_differences(info, node)
         if node.label is not None and self._labels.enabled:
             label = self._label_at(parent)
@@ -271,7 +292,8 @@ class DiskFiles:
         if problem := self.owner_problem(node):
             yield problem
             return
-        owner = (self._owners.uid(node.user), self._owners.gid(node.group))
+        uid, gid = self._ids(node)
+        owner = (info.st_uid if uid is None else uid, info.st_gid if gid is None else gid)
         if (info.st_uid, info.st_gid) != owner:
             yield f"owner is {info.st_uid}:{info.st_gid}, not {owner[0]}:{owner[1]}"
 
@@ -306,20 +328,6 @@ def _open_file(parent: Parent) -> int:
         os.close(fd)
         raise Retryable(f"{parent.walk.path} was replaced while it was read", reason=Reason.PATH_CHANGED)
     return fd
-
-
-def _remove_empty(walk: Walk, made: frozenset[str]) -> None:
-    # The root is level 0 and never removed.
-    while len(walk.levels) > 1 and walk.resolved() in made:
-        name = walk.pop()
-        try:
-            os.rmdir(name, dir_fd=walk.fd)
-        except OSError as error:
-            # The directory is in use again, which is no error: another program put a file into it.
-            if error.errno in _KEPT:
-                return
-            raise
-        os.fsync(walk.fd)
 
 
 def _sweep(parent: Parent, left: list[Problem]) -> None:
@@ -372,6 +380,7 @@ class HostFiles:
     remove = _on_thread(DiskFiles.remove)
     differs = _on_thread(DiskFiles.differs)
     missing_dirs = _on_thread(DiskFiles.missing_dirs)
+    resolved = _on_thread(DiskFiles.resolved)
     survey = _on_thread(DiskFiles.survey)
     owner_problem = _on_thread(DiskFiles.owner_problem)
     contested = _on_thread(DiskFiles.contested)

@@ -42,10 +42,13 @@ def contested(root: str, path: str) -> str:
     return ""
 
 
-def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: int) -> Survey:
+def survey(
+    root: str, writes: Iterable[str], removes: Collection[str], limit: int, directories: Collection[str] = ()
+) -> Survey:
     """Find the paths that cannot be written, and add up the bytes that a revert must keep.
 
-    ``limit`` is how many bytes of a single file are kept for a revert. Paths below directories that other users can
+    ``limit`` is how many bytes of a single file are kept for a revert. ``directories`` are those of the paths that are
+    directories. Paths below directories that other users can
     write are skipped, because they may change before the write.
     """
     leaving = frozenset(removes)
@@ -57,7 +60,11 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
     for path in dict.fromkeys([*writes, *removes]):
         try:
             with translated("inspect", path), open_parent(root, path) as parent:
-                info = status(parent, going=path in above)
+                info = status(parent, going=path in above or path in directories)
+                # One that leaves is removed like a file, or stays.
+                if path in directories and path not in leaving and info is not None and not stat.S_ISDIR(info.st_mode):
+                    obstacles[path] = not_a_directory(info)
+                    continue
                 if (info is not None or path not in leaving) and (obstacle := _blocked(mounts, parent, info)):
                     obstacles[path] = obstacle
                     continue
@@ -118,6 +125,11 @@ def status(parent: Parent, *, going: bool = False) -> os.stat_result | None:
         kind = "a directory" if is_directory else "a device, socket or pipe"
         raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason=Reason.NOT_A_FILE)
     return info
+
+
+def not_a_directory(info: os.stat_result) -> str:
+    kind = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "a file"
+    return f"is {kind}, where a directory should be"
 
 
 def _ancestors(paths: Iterable[str]) -> Iterable[str]:

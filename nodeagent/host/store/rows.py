@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
+from nodeagent.core.config.file_tree import Directory, RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
 from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.reasons import decode_reason
@@ -69,6 +69,9 @@ def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:
         case SymbolicLink():
             meta = {name: getattr(snapshot.node, name) for name in SymbolicLink.__dataclass_fields__}
             meta["type"] = "link"
+        case Directory():
+            meta = {name: getattr(snapshot.node, name) for name in Directory.__dataclass_fields__}
+            meta["type"] = "directory"
         case None:
             meta = {"type": "none", "text": snapshot.text}
     text = _dumps(meta)
@@ -84,6 +87,8 @@ def snapshot_from_row(key: str, meta: str, expected: str, content: bytes) -> Sna
             return Snapshot(key, node=RegularFile(content=content, **data))
         case "link":
             return Snapshot(key, node=SymbolicLink(**data))
+        case "directory":
+            return Snapshot(key, node=Directory(**data))
         case "none":
             return Snapshot(key, text=data["text"])
         case other:

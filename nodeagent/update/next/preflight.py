@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from nodeagent.core.config.file_tree import FileTreeEntry, expand
+from nodeagent.core.config.file_tree import Directory, FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning, with_os_of
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Action, Plan
@@ -242,7 +242,10 @@ class Preflight:
         """Raise ``Refused`` for what would stop the writing, before lease, drain and revert are spent on it."""
         writes = [step.path for step in update.writes if isinstance(step, WritePath)]
         removes = [step.path for step in update.writes if isinstance(step, RemovePath)]
-        survey = await self.ports.files.survey(writes, removes)
+        had = expand(update.basis.config) if update.basis is not None else {}
+        trees = (expand(update.new), had)
+        directories = [path for tree in trees for path, node in tree.items() if isinstance(node, Directory)]
+        survey = await self.ports.files.survey(writes, removes, directories)
         if obstacles := {**await self._other_owners(update.new, writes), **survey.obstacles}:
             raise Refused(
                 f"{len(obstacles)} paths cannot be written",
@@ -264,7 +267,7 @@ class Preflight:
     async def _other_owners(self, new: MachineConfig, writes: Sequence[str]) -> dict[str, str]:
         """Return the written paths whose user or group this host does not have, and why."""
         wanted = expand(new)
-        named: dict[tuple[int | str, int | str], list[str]] = {}
+        named: dict[tuple[int | str | None, int | str | None], list[str]] = {}
         for path in writes:
             named.setdefault((wanted[path].user, wanted[path].group), []).append(path)
         obstacles: dict[str, str] = {}
@@ -374,7 +377,7 @@ def _has(config: MachineConfig, entry: str) -> bool:
     domain, _, key = entry.partition(":")
     match domain:
         case "file":
-            return key in config.files
+            return key in config.storage
         case "unit":
             return key in config.units
         case "sshkey" | "password":

@@ -51,7 +51,7 @@ class Files(Protocol):
     async def capture(self, path: str) -> FileTreeEntry | None:
         """Return the current entry with numeric owners, None if it is missing.
 
-        Raises ``Terminal`` for anything but a file or a link.
+        Raises ``Terminal`` for anything but a file, a link or a directory.
         """
         ...
 
@@ -60,15 +60,28 @@ class Files(Protocol):
         ...
 
     async def install(self, path: str, node: FileTreeEntry) -> Sequence[str]:
-        """Write ``node`` atomically and durably. Returns the new directories, outermost first."""
+        """Write ``node`` atomically and durably. Returns the new directories, outermost first.
+
+        A directory that exists gets mode and owner, and keeps what is in it.
+        """
         ...
 
-    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
-        """Remove the path, if it exists, and then the empty directories of ``made_dirs`` above it."""
+    async def remove(self, path: str, made_dirs: Sequence[str], *, directory: bool = False) -> None:
+        """Remove the path, if it exists, and then the empty directories of ``made_dirs`` above it.
+
+        With ``directory`` it may be one, which stays if anything is in it.
+        """
         ...
 
-    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
-        """Find the obstacles of ``writes`` after ``removes``. Reads no content and changes nothing."""
+    async def resolved(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return these paths as ``missing_dirs`` names them, without those that cannot be followed."""
+        ...
+
+    async def survey(self, writes: Sequence[str], removes: Sequence[str], directories: Sequence[str] = ()) -> Survey:
+        """Find the obstacles of ``writes`` after ``removes``. Reads no content and changes nothing.
+
+        ``directories`` are those of the paths that are directories.
+        """
         ...
 
     async def owner_problem(self, node: FileTreeEntry) -> str:

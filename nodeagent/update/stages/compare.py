@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
-from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.config.machineconfig import CORE_USER, DirectoryEntry, FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, asks_of_os, effective, mismatches_of, os_in_force
@@ -202,16 +202,18 @@ def report_contested(ports: Ports, differences: Mapping[str, str], record: Recor
         narrate(ports, record, Warned, f"{entry} is not as desired: {difference}", Reason.PATH_CONTESTED)
 
 
-async def _others(ports: Ports, config: MachineConfig, entry: str) -> str:
-    """Return who besides root can change what ``entry`` is about; "" if only root can."""
-    domain, _, key = entry.partition(":")
+async def _others(ports: Ports, config: MachineConfig, entry_id: str) -> str:
+    """Return who besides root can change what an entry is about; "" if only root can."""
+    domain, _, key = entry_id.partition(":")
     match domain:
         case "file":
             # The config itself gives such a file away, and its owner may write to it at any time.
-            file = config.files.get(key)
-            if file is not None and file.user not in (0, "root"):
-                return f"the file belongs to {file.user}"
-            if file is not None and file.mode & _OTHERS_WRITE:
+            entry = config.storage.get(key)
+            kind = "directory" if isinstance(entry, DirectoryEntry) else "file"
+            # The owner of a link changes nothing about it: that takes the directory.
+            if isinstance(entry, FileEntry | DirectoryEntry) and entry.user not in (0, "root", None):
+                return f"the {kind} belongs to {entry.user}"
+            if isinstance(entry, FileEntry) and entry.mode & _OTHERS_WRITE:
                 return "others than root may write to the file"
             return await ports.files.contested(key)
         case "sshkey":

@@ -34,7 +34,6 @@ from nodeagent.update.steps.paths import Paths
 from nodeagent.update.steps.step import StepInProgress
 from nodeagent.update.steps.unit_links import (
     KEY,
-    NO_FILES,
     UnitLinks,
     link_paths,
     links_before,
@@ -67,7 +66,7 @@ async def do(run: Run) -> Transition:
     new_paths = [step.path for step in writes if isinstance(step, WritePath)] + link_paths(plan)
     # The directories are recorded before they exist, so that a revert after a kill removes them.
     await ports.store.add_made_dirs(await ports.files.missing_dirs(new_paths))
-    made_dirs = await ports.store.made_dirs()
+    made_dirs = await _made_dirs(ports, update)
     paths, links = Paths(ports, update, tree, made_dirs), UnitLinks(ports, plan, made_dirs)
     passwords = Passwords(ports, update)
     update.index = 0
@@ -100,7 +99,7 @@ async def undo(run: Run) -> None:
     later = _written_later(ports, update)
     remembered = await ports.store.remembered(update.record.update_id)
     snapshots = [snapshot for snapshot in remembered if snapshot.key not in later]
-    paths = Paths(ports, update, NO_FILES, await ports.store.made_dirs())
+    paths = Paths(ports, update, expand(update.new), await _made_dirs(ports, update))
     passwords = Passwords(ports, update)
     failed: list[AgentError] = []
     await restore_claims(ports, snapshots)
@@ -117,6 +116,13 @@ async def undo(run: Run) -> None:
         update.progressed()
     if failed:
         raise Terminal("; ".join(str(error) for error in failed), reason=Reason.REVERT_FAILED) from failed[0]
+
+
+async def _made_dirs(ports: Ports, update: Update) -> Sequence[str]:
+    """Return the directories that are removed with their last file: those of the config stay, even if empty."""
+    # One may have been made for a file before an entry named it.
+    stay = frozenset(await ports.files.resolved([*update.new.directories]))
+    return [path for path in await ports.store.made_dirs() if path not in stay]
 
 
 def key_of(step: WriteStep) -> str:

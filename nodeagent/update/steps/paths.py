@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
+from nodeagent.core.config.file_tree import Directory, FileTreeEntry, RegularFile
 from nodeagent.core.plan.steps import RemovePath, WritePath
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
 from nodeagent.update.ports.host import MAX_KEPT
@@ -50,14 +50,15 @@ class Paths:
         return Snapshot(key, node=node)
 
     async def _capture(self, path: str) -> FileTreeEntry | None:
-        try:
-            return await self.ports.files.capture(path)
-        except AgentError as error:
-            # The directory disappears with its last file, so that a file of the same name can take its place.
-            leaving = [step.path for step in self.update.writes if isinstance(step, RemovePath)]
-            if error.reason != Reason.NOT_A_FILE or not any(other.startswith(f"{path}/") for other in leaving):
-                raise
+        node = await self.ports.files.capture(path)
+        # What a directory in the place of a file means depends on the other steps.
+        leaving = [step.path for step in self.update.writes if isinstance(step, RemovePath)]
+        if not isinstance(node, Directory) or path in leaving or isinstance(self.tree.get(path), Directory):
+            return node
+        # The directory disappears with its last file, so that a file of the same name can take its place.
+        if any(other.startswith(f"{path}/") for other in leaving):
             return None
+        raise Terminal(f"{path} is a directory, where a file should be", reason=Reason.NOT_A_FILE)
 
     async def do(self, step: WritePath | RemovePath) -> None:
         match step:
@@ -65,7 +66,8 @@ class Paths:
                 await self._unless_contested(path, self.ports.files.install(path, self.tree[path]))
             case RemovePath(path):
                 original = await original_of(self.ports, path)
-                await self._unless_contested(path, self._put(path, original.node))
+                # The pre-flight has found a directory only where the config had one.
+                await self._unless_contested(path, self._put(path, original.node, directory=True))
 
     async def undo(self, snapshot: Snapshot) -> None:
         path = snapshot.key.partition(":")[2]
@@ -73,16 +75,16 @@ class Paths:
 
     async def put_back(self, path: str, node: FileTreeEntry | None) -> None:
         try:
-            await self._put(path, node)
+            await self._put(path, node, directory=isinstance(self.tree.get(path), Directory))
         except AgentError as error:
             # The path is a directory and was no file before. The agent never replaces a file by a directory, so another
             # program made it.
             if error.reason != Reason.NOT_A_FILE or node is not None:
                 raise
 
-    async def _put(self, path: str, node: FileTreeEntry | None) -> None:
+    async def _put(self, path: str, node: FileTreeEntry | None, *, directory: bool) -> None:
         if node is None:
-            await self.ports.files.remove(path, self.made_dirs)
+            await self.ports.files.remove(path, self.made_dirs, directory=directory)
         elif await self.ports.files.differs(path, node):
             await self.ports.files.install(path, node)
 

@@ -23,8 +23,11 @@ def test_unapplied_sections_are_kept_apart() -> None:
         {
             "storage": {
                 "disks": [{"device": "/dev/sda", "wipeTable": True}],
-                "directories": [{"path": "/etc/d", "mode": 493}],
-                "links": [{"path": "/etc/l", "target": "/x"}],
+                "directories": [{"path": "/etc/d", "mode": 493, "overwrite": True}],
+                "links": [
+                    {"path": "/etc/l", "target": "/x", "hard": True},
+                    {"path": "/etc/systemd/system/a.target.wants/b.service", "target": "/x"},
+                ],
                 "luks": [{"name": "data", "keyFile": {"source": "data:,SECRET"}, "clevis": {"tpm2": True}}],
                 "raid": [{"name": "md0", "level": "raid1"}],
                 "filesystems": [{"device": "/dev/sda1", "format": "xfs"}],
@@ -56,12 +59,13 @@ def test_unapplied_sections_are_kept_apart() -> None:
         "passwd.groups[g]",
         "passwd.users[bob]",
         "passwd.users[core].groups",
-        "storage.directories[/etc/d]",
+        "storage.directories[/etc/d].overwrite",
         "storage.disks[/dev/sda]",
         "storage.files[/etc/a]",
         "storage.files[/etc/h].contents.httpHeaders",
         "storage.filesystems[/dev/sda1]",
         "storage.links[/etc/l]",
+        "storage.links[/etc/systemd/system/a.target.wants/b.service]",
         "storage.luks[data]",
         "storage.raid[md0]",
     ]
@@ -105,7 +109,8 @@ def test_unknown_sections(config: Doc) -> None:
 @pytest.mark.parametrize(
     ("section", "way"),
     [
-        ("storage.links[/etc/localtime]", "/etc/tmpfiles.d"),
+        ("storage.links[/etc/localtime]", "symbolic link"),
+        ("storage.links[/etc/systemd/system/a.wants/b.service]", "Alias="),
         ("storage.directories[/srv/x]", "/etc/tmpfiles.d"),
         ("passwd.groups[g]", "/etc/sysusers.d"),
         ("passwd.users[u]", "/etc/sysusers.d"),

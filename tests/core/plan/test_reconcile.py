@@ -15,7 +15,7 @@ from tests.core.config.documents import Doc, document, file
 
 EMPTY: Doc = {}
 CORE = {"name": "core", "sshAuthorizedKeys": ["key"]}
-LINK = {"path": "/etc/l", "target": "/x"}
+LINK = {"path": "/etc/l", "target": "/x", "hard": True}
 RESOURCE = {"source": "data:,a"}
 
 
@@ -48,7 +48,11 @@ REFUSED: dict[str, tuple[Doc, Doc, str]] = {
         storage(luks=[{"name": "data", "clevis": {"tpm2": False}}]),
         "storage.luks[data]",
     ),
-    "directory": (EMPTY, storage(directories=[{"path": "/etc/d"}]), "storage.directories[/etc/d]"),
+    "directory": (
+        EMPTY,
+        storage(directories=[{"path": "/etc/d", "overwrite": True}]),
+        "storage.directories[/etc/d].overwrite",
+    ),
     "link added": (EMPTY, storage(links=[LINK]), "storage.links[/etc/l]"),
     "link changed": (storage(links=[LINK]), storage(links=[{**LINK, "target": "/y"}]), "storage.links[/etc/l]"),
     "link removed, which leaves it there elsewhere": (storage(links=[LINK]), EMPTY, "storage.links[/etc/l]"),
@@ -91,7 +95,7 @@ ALLOWED: dict[str, tuple[Doc, Doc]] = {
     ),
     "links in another order": (
         storage(links=[LINK, {**LINK, "path": "/etc/m"}]),
-        storage(links=[{"target": "/x", "path": "/etc/m"}, LINK]),
+        storage(links=[{"hard": True, "target": "/x", "path": "/etc/m"}, LINK]),
     ),
     "an append as it was": (
         storage(files=[{"path": "/etc/a", "append": [RESOURCE]}]),
