@@ -189,3 +189,14 @@ def test_an_ignition_config_is_taken_as_it_is(pool: Path, capsys: pytest.Capture
     assert main(["plan", "--from", str(alone), "--to", str(alone), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["from"], again["to"], again["changes"]) == (plan["to"], plan["to"], [])
+
+
+def test_a_plan_names_the_arguments_that_leave(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write(pool.parent / "old.json", machine_config("old", {}, kernelArguments=["a", "quiet"]))
+    less = {"ignition": {"version": "3.4.0"}, "kernelArguments": {"shouldNotExist": ["quiet", "rhgb"]}}
+    new = write(pool.parent / "new.ign", less)
+    for sides, signs in (((old, new), "before"), ((new, old), "after")):
+        assert main(["plan", "--from", str(sides[0]), "--to", str(sides[1]), "--json"]) == 0
+        (change,) = json.loads(capsys.readouterr().out)["changes"]
+        arguments = [detail for detail in change["details"] if detail["what"] == "argument"]
+        assert sorted(detail[signs] for detail in arguments) == ["a", "quiet", "rhgb"]

@@ -33,7 +33,8 @@ UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n[Install]\nWant
 BUSY = on(
     "b", "busy", {"/etc/app/x": "2", "/etc/app/y": "2"}, units=[UNIT], password=sha512("x"), kernel_arguments=("nosmt",)
 )
-CASES = {"image and files": NEW, "kernel arguments only": KARGS, "all at once": BUSY}
+LESS = on("b", "less", {"/etc/app/x": "2"}, kernel_arguments=("nosmt",), absent_arguments=("quiet",))
+CASES = {"image and files": NEW, "kernel arguments only": KARGS, "all at once": BUSY, "an argument leaves": LESS}
 
 
 async def at_old(first: MachineConfig = OLD) -> Host:
@@ -71,7 +72,7 @@ def assert_at(host: Host, wanted: MachineConfig, *others: MachineConfig) -> None
     assert wanted.os_image_url.endswith(booted_digest(world))
     arguments = next(d for d in world.deployments if d.booted).kernel_arguments
     assert len(arguments) == len(set(arguments)), "a retry left a duplicate"
-    assert set(arguments) == {"root=LABEL=root", "quiet", *wanted.kernel_arguments}
+    assert set(arguments) == {"root=LABEL=root", "quiet", *wanted.kernel_arguments} - {*wanted.absent_arguments}
     for path, node in expand(wanted).items():
         if path.startswith("/etc/app/"):
             assert world.units["app.service"].read.get(path) == node, f"app.service runs with an old {path}"
@@ -102,6 +103,28 @@ async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
         assert_at(host, new, OLD)
         assert host.actions().count("reboot") <= 1, f"needless reboot after a kill at call {fuse}"
         assert [entry.outcome for entry in host.world.history if entry.to_name == new.name] == ["done"]
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
+async def test_killed_at_every_point_while_an_argument_is_given_back(power: bool) -> None:
+    async def without_it() -> Host:
+        host = await at_old()
+        host.want(LESS)
+        await host.settle()
+        assert_at(host, LESS, OLD)
+        host.want(OLD)
+        return host
+
+    host = await without_it()
+    host.world.calls = 0
+    await host.settle()
+    for fuse in kill_points(host.world.calls, case=power):
+        host = await without_it()
+        await kill_at(host, fuse, power=power)
+        await host.settle()
+        assert host.phase is Phase.IDLE, f"fuse {fuse}: {host.record}"
+        assert_at(host, OLD, LESS)
+        assert not [key for key in host.world.originals if key.startswith("arguments:")]
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])

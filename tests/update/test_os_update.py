@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.update.ports.events import StagingAdvanced
+from nodeagent.update.stages.compare import os_mismatches
 from nodeagent.update.states import Phase
 from tests.world import FakeUnit
 from tests.world.os_host import (
@@ -22,7 +25,7 @@ from tests.world.os_host import (
     on,
     os_host,
 )
-from tests.world.run import phases
+from tests.world.run import Host, phases
 
 pytestmark = pytest.mark.looptime
 
@@ -113,6 +116,71 @@ async def test_own_arguments_come_back_beside_those_of_the_config() -> None:
     await host.settle()
     assert host.world.deployments[0].kernel_arguments == before
     assert host.actions() == ["reboot"] * 2
+
+
+def line(host: Host) -> tuple[str, ...]:
+    return host.world.deployments[0].kernel_arguments
+
+
+LESS = on("a", "less", absent_arguments=("quiet",))
+
+
+async def test_a_default_argument_is_taken_away_and_given_back() -> None:
+    host = await at_old()
+    before = line(host)
+    host.want(LESS)
+    await host.settle()
+    assert (host.phase, line(host)) == (Phase.IDLE, ("root=LABEL=root",))
+    # Another image is staged without it, too.
+    host.want(replace(LESS, name="newer", os_image_url=on("b", "").os_image_url))
+    await host.settle()
+    assert (host.phase, line(host), booted_digest(host.world)) == (Phase.IDLE, ("root=LABEL=root",), B_DIGEST)
+    host.want(OLD)
+    await host.settle()
+    assert (host.phase, line(host)) == (Phase.IDLE, before)
+    assert host.actions() == ["reboot"] * 3
+    assert not [key for key in host.world.originals if key.startswith("arguments:")]
+
+
+async def test_an_argument_that_the_host_never_had() -> None:
+    host = await at_old()
+    before = line(host)
+    for wanted in (on("a", "never", absent_arguments=("splash",)), OLD):
+        host.want(wanted)
+        await host.settle()
+        assert (host.phase, host.world.history[-1].to_name, line(host)) == (Phase.IDLE, wanted.name, before)
+    assert host.actions() == []
+
+
+async def test_the_value_of_a_default_argument_is_replaced() -> None:
+    """Without the old value, the host does not have both."""
+    host = await at_old()
+    host.world.deployments[0] = replace(
+        host.world.deployments[0], kernel_arguments=("root=LABEL=root", "audit=0", "quiet")
+    )
+    host.want(on("a", "audit", kernel_arguments=("audit=1",), absent_arguments=("audit=0",)))
+    await host.settle()
+    assert (host.phase, line(host)) == (Phase.IDLE, ("root=LABEL=root", "quiet", "audit=1"))
+    host.want(on("a", "same", kernel_arguments=("audit=1",)))
+    await host.settle()
+    assert (host.phase, line(host)) == (Phase.IDLE, ("root=LABEL=root", "quiet", "audit=0", "audit=1"))
+    host.want(OLD)
+    await host.settle()
+    assert (host.phase, line(host)) == (Phase.IDLE, ("root=LABEL=root", "quiet", "audit=0"))
+
+
+async def test_an_argument_that_is_back_is_drift() -> None:
+    host = await at_old()
+    host.want(LESS)
+    await host.settle()
+    assert await os_mismatches(host.ports(), LESS) == {}
+    there = host.world.deployments[0]
+    host.world.deployments[0] = replace(there, kernel_arguments=(*there.kernel_arguments, "quiet"))
+    assert await os_mismatches(host.ports(), LESS) == {"kernelArguments:kernelArguments": "still has quiet"}
+    # The next config does not take it over as one that was given back.
+    host.want(replace(LESS, name="repaired", files={}))
+    await host.settle()
+    assert host.world.history[-1].to_name == "less", "an update does not begin with such drift"
 
 
 async def test_extensions_and_another_kernel() -> None:

@@ -61,7 +61,6 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
     units = read_units(systemd.units or [], conflicts, where.child("systemd.units"))
     for key in ("config", "proxy", "security", "timeouts"):
         unsupported.record(f"ignition.{key}", getattr(ignition, key))
-    unsupported.record("kernelArguments", config.kernel_arguments)
     conflicts.check(reader.files, files, at_files)
     check_keys_of_two(config, where)
     return Ignition(reader.files, units, users, directories, links)

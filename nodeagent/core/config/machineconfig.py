@@ -18,7 +18,14 @@ import msgspec
 CORE_USER: Final = "core"
 
 # What of a config a deployment brings: attributes, and keys of its text.
-OS_FIELDS: Final = ("kernel_arguments", "extensions", "kernel_type", "os_image_url", "extensions_image")
+OS_FIELDS: Final = (
+    "kernel_arguments",
+    "absent_arguments",
+    "extensions",
+    "kernel_type",
+    "os_image_url",
+    "extensions_image",
+)
 OS_KEYS: Final = ("baseOSExtensionsContainerImage", "extensions", "kernelArguments", "kernelType", "osImageURL")
 # The machine-config-daemon rejects setuid, setgid and sticky as well.
 MAX_MODE: Final = 0o777
@@ -91,6 +98,8 @@ class MachineConfig:
     ``unapplied`` are the sections that are not applied (``storage.luks[data]``, ...), each with a digest of its
     canonical form, so that a change of them is rejected instead of ignored.
 
+    ``absent_arguments`` are kernel arguments that the host must not have, sorted.
+
     ``origins`` are the names of the MachineConfigs that an entry comes from, by its id (``file:/etc/x``); empty for a
     config that was not merged on this host. ``pool`` is that of its label, which those that are parts of one have.
     """
@@ -100,6 +109,7 @@ class MachineConfig:
     units: Mapping[str, UnitEntry] = field(default_factory=dict)
     users: Mapping[str, UserEntry] = field(default_factory=dict)
     kernel_arguments: tuple[str, ...] = ()
+    absent_arguments: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
     kernel_type: str = "default"
     fips: bool = False
@@ -118,6 +128,17 @@ class MachineConfig:
             return self.files
         return {**self.files, **self.directories, **self.links}
 
+    @property
+    def named_arguments(self) -> tuple[str, ...]:
+        """All kernel arguments that the config decides about."""
+        return (*self.kernel_arguments, *self.absent_arguments)
+
+    @property
+    def argument_rules(self) -> tuple[tuple[str, bool], ...]:
+        """Each of them, and whether the host must have it."""
+        absent = ((token, False) for token in self.absent_arguments)
+        return (*((token, True) for token in self.kernel_arguments), *absent)
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
@@ -132,7 +153,7 @@ class ConfigSource:
 
 
 # Names are not part of the digest; the other fields are written in a canonical form.
-APART = frozenset({"name", "files", "units", "users", "directories", "links", "origins", "pool"})
+APART = frozenset({"name", "files", "units", "users", "directories", "links", "origins", "pool", "absent_arguments"})
 
 
 def meaning(config: MachineConfig) -> str:
@@ -153,6 +174,8 @@ def meaning(config: MachineConfig) -> str:
         form["directories"] = [_directory(config.directories[path]) for path in sorted(config.directories)]
     if config.links:
         form["links"] = [_link(config.links[path]) for path in sorted(config.links)]
+    if config.absent_arguments:
+        form["absent_arguments"] = config.absent_arguments
     text = json.dumps(form, sort_keys=True, separators=(",", ":"), default=dict)
     return hashlib.sha256(text.encode()).hexdigest()
 

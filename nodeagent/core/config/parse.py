@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from nodeagent.core.config import kargs, schema
+from nodeagent.core.config import schema
+from nodeagent.core.config.arguments import read_arguments
 from nodeagent.core.config.ignition import read_ignition
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import has_control, path_problem
@@ -148,6 +149,7 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
     config = spec.config or schema.Config()
     unsupported = UnsupportedSections()
     ignition = read_ignition(config, unsupported, where.child("config"))
+    arguments = read_arguments(spec, where)
     result = MachineConfig(
         name=_name(shaped(document.metadata, schema.Metadata, top.child("metadata")), top),
         files=ignition.files,
@@ -155,7 +157,8 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
         users=ignition.users,
         directories=ignition.directories,
         links=ignition.links,
-        kernel_arguments=_kernel_arguments(spec.kernel_arguments or [], where),
+        kernel_arguments=arguments.wanted,
+        absent_arguments=arguments.absent,
         extensions=_extensions(spec.extensions or [], where),
         kernel_type=_kernel_type(spec.kernel_type or "default", where),
         fips=spec.fips or False,
@@ -209,19 +212,6 @@ def _pool(metadata: Mapping[str, Any]) -> str:
     labels = metadata.get("labels")
     role = labels.get(ROLE) if isinstance(labels, Mapping) else None
     return role if isinstance(role, str) and not has_control(role) else ""
-
-
-def _kernel_arguments(entries: Sequence[str], where: Location) -> tuple[str, ...]:
-    tokens: list[str] = []
-    for index, entry in enumerate(entries):
-        if problem := kargs.entry_problem(entry):
-            where.bad(f"kernelArguments[{index}]", problem)
-        else:
-            tokens.extend(kargs.split(entry))
-    # The kernel truncates a longer command line without an error.
-    if sum(map(len, tokens)) + len(tokens) > kargs.MAX_LENGTH:
-        where.bad("kernelArguments", f"must not be longer than {kargs.MAX_LENGTH} characters together")
-    return tuple(tokens)
 
 
 def _extensions(names: Sequence[str], where: Location) -> tuple[str, ...]:

@@ -113,6 +113,11 @@ class IgnitionSection(_Object):
     timeouts: Any = None
 
 
+class KernelArguments(_Object):
+    should_exist: list[str] | None = None
+    should_not_exist: list[str] | None = None
+
+
 class Config(_Object):
     """An Ignition config."""
 
@@ -120,7 +125,7 @@ class Config(_Object):
     storage: Storage | None = None
     systemd: SystemdSection | None = None
     passwd: Passwd | None = None
-    kernel_arguments: Any = None
+    kernel_arguments: KernelArguments | None = None
 
 
 class Metadata(msgspec.Struct):

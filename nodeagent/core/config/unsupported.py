@@ -33,7 +33,6 @@ _WHY: Final[Mapping[str, str]] = {
     "passwd.groups": "groups are not managed on a running host. A file in /etc/sysusers.d makes them (g) at each boot",
     "passwd.users": "of users, only the SSH keys and the password hash of core are managed on a running host. A file "
     "in /etc/sysusers.d makes others (u) at each boot",
-    "kernelArguments": "Ignition's kernel arguments are for the first boot; use spec.kernelArguments",
     "ignition": _IGNITION,
 }
 

@@ -104,7 +104,7 @@ def target_between(old: MachineConfig, new: MachineConfig, own: Sequence[str] = 
     """
     was, now = packages_of(old), packages_of(new)
     swapped, swaps = replaced_of(old), replaced_of(new)
-    same_kargs = old.kernel_arguments == new.kernel_arguments
+    same_kargs = old.argument_rules == new.argument_rules
     if old.os_image_url == new.os_image_url and same_kargs and was == now and swapped == swaps:
         return None
     # Without packages to layer, the image of the extensions would be pulled for nothing.
@@ -114,7 +114,8 @@ def target_between(old: MachineConfig, new: MachineConfig, own: Sequence[str] = 
         image=image,
         # Unchanged ones are part of the target, because their order and their number matter.
         kernel_arguments=new.kernel_arguments,
-        without_kernel_arguments=old.kernel_arguments,
+        # What a config took away comes back where the host has it on its own.
+        without_kernel_arguments=(*old.named_arguments, *new.absent_arguments),
         own_kernel_arguments=tuple(own),
         packages=now,
         optional_packages=optional_of(new),

@@ -21,7 +21,7 @@ _VALUES = (
     ("baseOSExtensionsContainerImage", "extensions_image"),
     ("extensions", "extensions"),
     ("fips", "fips"),
-    ("kernelArguments", "kernel_arguments"),
+    ("kernelArguments", "argument_rules"),
     ("kernelType", "kernel_type"),
     ("osImageURL", "os_image_url"),
 )

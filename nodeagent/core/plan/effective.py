@@ -89,7 +89,7 @@ def _users(candidates: Sequence[Candidate], desired: MachineConfig) -> dict[str,
     return {CORE_USER: UserEntry(CORE_USER, keys or (), password)}
 
 
-_FIELDS = ("os_image_url", "kernel_arguments", "extensions", "kernel_type")
+_FIELDS = ("os_image_url", "argument_rules", "extensions", "kernel_type")
 
 
 def fields_of_os(config: MachineConfig) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def fields_of_os(config: MachineConfig) -> tuple[str, ...]:
     not."""
     values = {
         "osImageURL": config.os_image_url,
-        "kernelArguments": config.kernel_arguments,
+        "kernelArguments": config.named_arguments,
         "extensions": config.extensions,
         "kernelType": config.kernel_type != "default",
     }
@@ -121,6 +121,7 @@ def mismatches_of(config: MachineConfig, deployment: Deployment) -> Mapping[str,
     target = OsTarget(
         image=_image(config.os_image_url),
         kernel_arguments=config.kernel_arguments,
+        without_kernel_arguments=config.absent_arguments,
         packages=packages_of(config),
         removed=replaced_of(config),
     )
@@ -139,10 +140,13 @@ def os_in_force(
     Other values of the host are its own and remain. ``own_arguments`` are the kernel arguments of the candidates that
     the host has on its own.
     """
+    absent = _absent_arguments(candidates, new, deployment, own_arguments)
+    present = tuple(token for token in own_arguments if token not in absent)
     return replace(
         base,
         os_image_url=_image_url(candidates, new, deployment),
-        kernel_arguments=_kernel_arguments(candidates, new, deployment, own_arguments),
+        kernel_arguments=_kernel_arguments(candidates, new, deployment, present),
+        absent_arguments=absent,
         kernel_type=_kernel_type(candidates, new, deployment),
         extensions=_extensions(candidates, new, deployment),
     )
@@ -192,6 +196,14 @@ def _kernel_arguments(
         return tuple(managed)
     # An equal value would be no change. A later token of another program may have taken the effect of one away.
     return tuple(token for token in managed if _has_family(deployment, families_of([token])[0], new, named, own))
+
+
+def _absent_arguments(
+    candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment, own: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the arguments that the host lacks because of a config. One that it never had does not come back."""
+    taken = {token for config in candidates for token in config.absent_arguments if token in own}
+    return tuple(sorted({*new.absent_arguments, *taken} - set(deployment.kernel_arguments)))
 
 
 def _has_family(

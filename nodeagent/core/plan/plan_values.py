@@ -97,7 +97,7 @@ def _details(
         case "password":
             yield Detail("password", after=_password(old, new))
         case "kernelArguments":
-            yield from _listed("argument", old.kernel_arguments, new.kernel_arguments)
+            yield from _listed("argument", _with_absent(old, new), _with_absent(new, old))
         case "extensions":
             yield from _listed("extension", old.extensions, new.extensions)
         case "osImageURL":
@@ -265,6 +265,12 @@ def _password(old: MachineConfig, new: MachineConfig) -> str:
     if before is None:
         return "set"
     return "no longer managed" if after is None else "changed"
+
+
+def _with_absent(config: MachineConfig, other: MachineConfig) -> tuple[str, ...]:
+    """Return the kernel arguments that a host with ``config`` has, among them those that only ``other`` takes away."""
+    taken = (token for token in other.absent_arguments if token not in config.named_arguments)
+    return (*config.kernel_arguments, *taken)
 
 
 def _listed(what: str, before: Sequence[str], after: Sequence[str]) -> Iterator[Detail]:

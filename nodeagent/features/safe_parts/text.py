@@ -42,6 +42,9 @@ def partial_text(old: bytes, new: bytes, waiting: Collection[str]) -> bytes:
         passwd = _object(config.get("passwd"))
         passwd["users"] = _users(passwd.get("users"), _object(was_config.get("passwd")).get("users"))
         config["passwd"] = passwd
+    # The OS has kernel arguments in the Ignition config, too.
+    if config.get("kernelArguments") or was_config.get("kernelArguments"):
+        config["kernelArguments"] = was_config.get("kernelArguments")
     # A new config of kernel arguments alone has no Ignition section. With entries of the old one it must name the
     # version of the specification, or the composed text would be invalid.
     if config and not config.get("ignition"):

@@ -104,24 +104,25 @@ async def forget_originals(ports: Ports, update: Update) -> None:
 async def own_arguments(
     ports: Ports, candidates: Sequence[MachineConfig], new: MachineConfig, booted: Deployment
 ) -> tuple[str, ...]:
-    """Return the host's own tokens of all families that these configs name. The first candidate is the current config.
+    """Return the host's own tokens of all families that these configs name, without those that ``new`` takes away. The
+    first candidate is the current config.
 
     Of a family that the current config does not name, all tokens are the host's own.
     """
-    current = candidates[0].kernel_arguments if candidates and candidates[0] is not new else ()
+    current = candidates[0].named_arguments if candidates and candidates[0] is not new else ()
     managed = families_of(current)
     own: list[str] = []
-    for family in families_of(token for config in (*candidates, new) for token in config.kernel_arguments):
+    for family in families_of(token for config in (*candidates, new) for token in config.named_arguments):
         if (original := await ports.store.original(f"{_ARGUMENTS}{family}")) is not None:
             own += plain_json.loads(original.text.encode())
         elif family not in managed:
             own += members(line_of(booted.kernel_arguments), family)
-    return tuple(own)
+    return tuple(token for token in own if token not in new.absent_arguments)
 
 
 def changed_families(current: MachineConfig, new: MachineConfig) -> tuple[str, ...]:
     """Return the families that one of both configs names, sorted."""
-    was, now = (set(families_of(config.kernel_arguments)) for config in (current, new))
+    was, now = (set(families_of(config.named_arguments)) for config in (current, new))
     return tuple(sorted(was ^ now))
 
 
@@ -136,5 +137,5 @@ async def _original_arguments(run: Run) -> list[Snapshot]:
 
 def _changed_families(update: Update, *, new: bool) -> list[str]:
     """Return the families that only the new config names, or only the current one."""
-    named = families_of(update.new.kernel_arguments)
+    named = families_of(update.new.named_arguments)
     return [family for family in update.record.arguments if (family in named) == new]

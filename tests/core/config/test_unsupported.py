@@ -40,7 +40,6 @@ def test_unapplied_sections_are_kept_apart() -> None:
                 "users": [{"name": "bob"}, {"name": "core", "groups": ["wheel"], "shell": "", "homeDir": None}],
                 "groups": [{"name": "g"}],
             },
-            "kernelArguments": {"shouldExist": ["a"]},
         }
     )
     doc["spec"]["config"]["ignition"] |= {
@@ -55,7 +54,6 @@ def test_unapplied_sections_are_kept_apart() -> None:
         "ignition.proxy",
         "ignition.security",
         "ignition.timeouts",
-        "kernelArguments",
         "passwd.groups[g]",
         "passwd.users[bob]",
         "passwd.users[core].groups",

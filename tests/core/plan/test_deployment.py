@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.config.image import ContainerImage, OstreeCommit, parse_image
-from nodeagent.core.config.kargs import merged
+from nodeagent.core.config.kargs import families_of, members, merged
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
     booted,
+    merged_arguments,
     staged,
     target_between,
     target_from_dict,
@@ -183,3 +184,28 @@ def test_a_deployment_made_as_asked_lacks_nothing(target: OsTarget, there: tuple
 def test_kernel_arguments_are_met_when_merging_has_nothing_to_do(target: OsTarget, there: tuple[str, ...]) -> None:
     done = merged(there, target.kernel_arguments, target.without_kernel_arguments) == there
     assert ("kernelArguments" not in unmet(target, replace(HERE, kernel_arguments=there))) == done
+
+
+TOKENS = st.lists(
+    st.sampled_from(["quiet", "audit=0", "audit=1", "console=a", "console=b", "ip=x", "ip=y"]), max_size=5
+)
+
+
+@given(TOKENS, st.lists(st.sampled_from(["quiet", "audit=1", "ip=x"]), max_size=2, unique=True), TOKENS)
+def test_what_a_config_takes_away_leaves_and_comes_back(line: list[str], wanted: list[str], absent: list[str]) -> None:
+    """From no config to one, and back. ``own`` is what the store has of the families that the config names."""
+    none = MachineConfig("")
+    config = MachineConfig("", kernel_arguments=tuple(wanted), absent_arguments=tuple(sorted({*absent} - {*wanted})))
+    own = [token for family in families_of(config.named_arguments) for token in members(line, family)]
+    left = tuple(token for token in own if token not in config.absent_arguments)
+    if (there := target_between(none, config, left)) is None:
+        assert config == none
+        return
+    after = merged_arguments(line, there)
+    assert not set(after) & set(config.absent_arguments)
+    assert set(wanted) <= set(after)
+    assert [t for t in line if t not in own] == [t for t in after if t not in (*own, *wanted)], "others stay"
+    assert not unmet(there, replace(HERE, kernel_arguments=after)), "the same target needs no second deployment"
+    back = target_between(config, none, tuple(own))
+    assert back is not None
+    assert sorted(merged_arguments(after, back)) == sorted(line)

@@ -49,6 +49,8 @@ def host(image: str = A, *arguments: str, like: MachineConfig | None = None) -> 
         (config(os_image_url=TAG), host(B), set()),
         (config(kernel_arguments=("nosmt",)), host(A, "nosmt"), set()),
         (config(kernel_arguments=("nosmt",)), host(), {"kernelArguments:kernelArguments"}),
+        (config(absent_arguments=("quiet",)), host(A, "nosmt"), set()),
+        (config(absent_arguments=("quiet",)), host(A, "quiet"), {"kernelArguments:kernelArguments"}),
         (config(extensions=("usbguard",)), host(), {"extensions:extensions"}),
         (config(kernel_type="realtime"), host(), {"extensions:extensions", "kernelType:kernelType"}),
     ],

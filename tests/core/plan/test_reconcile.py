@@ -69,7 +69,6 @@ REFUSED: dict[str, tuple[Doc, Doc, str]] = {
     "core should not exist": (users(CORE), users({**CORE, "shouldExist": False}), "passwd.users[core].shouldExist"),
     "core without keys and hash": (users(CORE), users({"name": "core"}), "passwd.users[core]"),
     "new core without keys and hash": (EMPTY, users({"name": "core"}), "passwd.users[core]"),
-    "kernel arguments of Ignition": (EMPTY, {"kernelArguments": {"shouldExist": ["a"]}}, "kernelArguments"),
 }
 
 
