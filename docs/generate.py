@@ -437,7 +437,8 @@ DBUS: Mapping[str, tuple[str, str]] = {
         'Returns the JSON of `nodeagent plan FILE --json`; `""` is the desired config. '
         "Options: `diff` `b` adds the changed texts; `stage` `b` "
         "stages the OS of the config, locked, which takes minutes and ends with the connection of the caller. Without "
-        "`stage`, nothing is changed. `allow_lockout` `b` as for `Apply`. "
+        "`stage`, nothing is changed. `allow_lockout` `b` as for `Apply`; with `rollback` `b`, the config is the "
+        "one to which `Rollback` returns. "
         "With `problems` `b`, an error is in the answer, as `error` with `reason`, "
         "`message`, `hint` and all `problems`.",
     ),
@@ -451,7 +452,7 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "Continues an update whose reboot was held back. Returns the JSON of `nodeagent reboot --json`; its `config` "
         "is empty if there is none.",
     ),
-    "Rollback": ("rollback", "Returns the name of the config."),
+    "Rollback": ("rollback", "Returns the name of the config. Options as for `Apply`, without `strict` and `remove`."),
     "Verify": ("verify", "Returns the JSON of `nodeagent verify --json`."),
     "Config": (
         "verify, or read-secrets for `secrets`",

@@ -68,7 +68,8 @@ class StatusRows(NamedTuple):
 
 
 class PlanLines(NamedTuple):
-    """Lines of a feature in the text of a plan. ``module`` has ``plan_lines(part)``, which returns them.
+    """Lines of a feature in the text of a plan. ``module`` has ``plan_lines(part)``, which returns them; "": the part
+    is in the JSON only.
 
     ``part`` is the value of ``key`` in the JSON of the plan; there are no lines while it is null, false or empty.
     ``after`` is the line of the base that they follow. An unexpected value raises ``KeyError`` or ``TypeError``.

@@ -64,20 +64,32 @@ class Api:
         return json.dumps(status_to_dict(self.report.status, daemon="running"))
 
     async def plan(
-        self, text: str, *, diff: bool = False, private: bool = False, stage: bool = False, lockout: bool = False
+        self,
+        text: str,
+        *,
+        diff: bool = False,
+        private: bool = False,
+        stage: bool = False,
+        allow_lockout: bool = False,
+        rollback: bool = False,
     ) -> str:
         """Return the plan of an update of this host to a config, with the checks of ``apply``.
 
-        ``text`` "" is the desired config; raises ``Refused`` (``NoCurrentConfig``) if there is none.
+        ``text`` "" is the desired config; raises ``Refused`` (``NoCurrentConfig``) if there is none. With ``rollback``,
+        the config is that to which ``rollback`` returns.
         ``diff`` adds the changed texts, ``private`` the numbers of lines of files that not all users can read. With
-        ``stage``, the OS of the config is staged, and stays locked; otherwise nothing is changed. With ``lockout``, a
-        config with which ``core`` cannot log in has a plan as well.
+        ``stage``, the OS of the config is staged, and stays locked; otherwise nothing is changed. With
+        ``allow_lockout``, a config with which ``core`` cannot log in has a plan as well.
         """
-        desired = await self.parse(text.encode()) if text else await self.desired()
+        if rollback:
+            self._refuse_during_update()
+            desired: Desired | None = (await self._before_rollback())[0]
+        else:
+            desired = await self.parse(text.encode()) if text else await self.desired()
         if desired is None:
             raise Refused("there is no desired config yet", reason=Reason.NO_CURRENT_CONFIG)
         self._refuse_during_update()
-        confirmed = Confirmation(desired.source.digest, lockout=True) if lockout else None
+        confirmed = Confirmation(desired.source.digest, lockout=True) if allow_lockout else None
         update = await (self.loop.stage(desired) if stage else self.loop.check(desired, confirmed))
         answer = await plan_answer(
             self.ports,
@@ -85,6 +97,7 @@ class Api:
             diff=diff,
             private=private or diff,
             source=self.source,
+            rollback=rollback,
         )
         return json.dumps({**answer, "staged": update.target is not None} if stage else answer)
 
@@ -127,11 +140,11 @@ class Api:
             await self.ports.files.install(self.desired_path, RegularFile(desired.source.text, 0o600))
         return desired.source.digest
 
-    async def rollback(self) -> str:
+    async def rollback(self, limits: Collection[str] = (), hold: Hold | None = None, *, lockout: bool = False) -> str:
         """Make the previous config the desired one, and return its name. An ordinary update applies it.
 
         The config that was current is not applied again without a request, even if it is written to the desired file.
-        After an update that ended half-way, that is the config that failed.
+        After an update that ended half-way, that is the config that failed. The arguments are as for ``apply``.
         """
         self._refuse_in_cluster()
         record = await load_or_half_way(self.ports)
@@ -139,6 +152,18 @@ class Api:
         for phase in (self.report.status.phase, record.phase):
             if phase not in (Phase.IDLE, Phase.DEGRADED):
                 raise Refused(f"an update is under way ({phase})", reason=Reason.UPDATE_UNDER_WAY)
+        previous, present = await self._before_rollback()
+        request = ApplyRequest(previous.source.digest, present, await self._meaning(present), lockout=lockout)
+        update = await self.loop.check(previous, request.confirmed)
+        for limit in limits:
+            check_disruption(update.plan, limit)
+        async with self.loop.recorded(request.held(hold), previous):
+            await self.ports.files.install(self.desired_path, RegularFile(previous.source.text, 0o600))
+        return previous.config.name
+
+    async def _before_rollback(self) -> tuple[Desired, str]:
+        """Return the config to which a rollback returns, and the digest of the one that it takes the place of."""
+        record = await load_or_half_way(self.ports)
         present, digest = await self.ports.store.current(), await self.ports.store.previous()
         # From the applied parts of a blocked config, the way back leads to the current one.
         if record.lasting.partial is not None:
@@ -149,12 +174,7 @@ class Api:
         if not digest:
             raise Refused("there is no config before the current one", reason=Reason.NO_PREVIOUS)
         # A config that this version no longer accepts must be refused now, not after the file has been replaced.
-        previous = await self.valid(digest)
-        await self.loop.check(previous)
-        request = ApplyRequest(previous.source.digest, present, await self._meaning(present))
-        async with self.loop.recorded(request, previous):
-            await self.ports.files.install(self.desired_path, RegularFile(previous.source.text, 0o600))
-        return previous.config.name
+        return await self.valid(digest), present
 
     async def cancel(self, caller: str) -> str:
         """Cancel the update under way, and return what follows. Its end is reported as of any update.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Any, Final
@@ -20,8 +20,11 @@ from nodeagent.host.dbus.client import Bus
 PATIENCE: Final = 10.0
 
 
-async def plan_offline(text: str, *, diff: bool, read: Callable[[], FoundSettings] = read_settings) -> dict[str, Any]:
-    """Plan an update of this host while the daemon is down: the same pre-flight, on a copy of its store.
+async def plan_offline(
+    text: str, options: Mapping[str, bool], *, read: Callable[[], FoundSettings] = read_settings
+) -> dict[str, Any]:
+    """Plan an update of this host while the daemon is down: the same pre-flight, on a copy of its store. ``options``
+    are those of ``Api.plan``.
 
     Returns the answer of ``Plan``, with ``problems``: what the daemon would show in its status. Needs root.
     Raises ``AgentError``. Writes nothing and starts nothing but services of the bus.
@@ -31,6 +34,6 @@ async def plan_offline(text: str, *, diff: bool, read: Callable[[], FoundSetting
         daemon = Daemon(await open_adapters(settings_read, bus, stack, only_plan=True), read)
         # ``Api.plan`` refuses a plan during an update, and reads the phase of the record from this status.
         await first_status(daemon.ports, daemon.report, shared=False)
-        answer = plain_json.loads(await daemon.api.plan(text, diff=diff, private=True))
+        answer = plain_json.loads(await daemon.api.plan(text, private=True, **options))
         problems = [asdict(problem) for problem in daemon.report.status.problems]
         return {**answer, "daemon": "stopped", **({"problems": problems} if problems else {})}

@@ -21,6 +21,7 @@ from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.features import plan_parts
 from nodeagent.reasons import Reason
 from nodeagent.report.plan_diff import diffs
+from nodeagent.report.plan_groups import groups_to_dict
 from nodeagent.update.history.lasting import Rejection, matching
 from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.next.unreadable import load_or_half_way
@@ -40,10 +41,11 @@ async def plan_answer(
     diff: bool,
     private: bool,
     source: DesiredSource | None = None,
+    rollback: bool = False,
 ) -> dict[str, Any]:
     """Return the ``nodeagent/plan/v1`` object of an update that has not begun.
 
-    ``source`` says what is desired on this host; None: commands do.
+    ``source`` says what is desired on this host; None: commands do. ``rollback``: it returns to the previous config.
     """
     assert update.basis is not None
     disk = await _replaced(ports, update.basis, update.new)
@@ -72,14 +74,15 @@ async def plan_answer(
         answer["rejected"] = {"since": rejected.since, "why": rejected.brief, "reason": rejected.reason or REJECTED}
         words = rejected.words(record.to_name)
         again = source.retry(record.to_name) if source is not None else "nodeagent apply"
-        notes.insert(0, f"warning: {words}; {again} tries it again")
-    if update.removal.needs_confirmation and source is None:
+        notes.insert(0, f"warning: {words}" if rollback else f"warning: {words}; {again} tries it again")
+    # An operator rolls back to a config that the host had.
+    if rollback:
+        pass
+    elif update.removal.needs_confirmation and source is None:
         part = f"{LOOKS_LIKE_PART}; " if update.removal.part else ""
         notes.append(f"warning: {part}nodeagent apply refuses it without --remove {update.removal.removed}")
     elif update.removal.needs_confirmation and source is not None and not source.complete(record.to_name):
         notes.append("warning: it waits, because it removes more than half of the entries at once")
-    if update.plan.drain and ports.node is None:
-        notes.append("drain: this host is in no cluster, so no pods are moved")
     if other := await _boots_of_other(ports, update):
         waits = f"the update waits ({Reason.STAGED_BY_OTHER})"
         waits += "" if source is not None else ", unless it is applied with --boot-staged"
@@ -89,7 +92,7 @@ async def plan_answer(
         "total": update.removal.total,
         "part": update.removal.part,
     }
-    answer["by_cluster"] = source is not None
+    answer |= {"by_cluster": source is not None, "in_cluster": ports.node is not None}
     units = [{"entry": problem.path, "message": problem.message} for problem in update.unit_warnings]
     answer |= {"notes": notes, "drifted": list(record.drifted), "drift": drift, "unit_warnings": units}
     return {**answer, "daemon": "running"}
@@ -162,6 +165,8 @@ def _plan(
     plan = with_values(update.plan, basis.config, update.new, disk, basis.restored, private=private)
     answer = plan_to_dict(plan)
     answer |= plan_parts(plan)
+    if groups := groups_to_dict(plan):
+        answer["groups"] = groups
     if diff:
         texts = diffs(plan, basis.config, update.new, disk, basis.restored)
         for change in answer["changes"]:

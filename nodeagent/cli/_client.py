@@ -90,16 +90,14 @@ class Client:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def plan(
-        self, text: str, *, diff: bool = False, stage: bool = False, allow_lockout: bool = False
-    ) -> dict[str, Any]:
-        """Return the plan of an update of this host to the config ``text``, with the changed texts if ``diff``.
+    async def plan(self, text: str, **options: bool) -> dict[str, Any]:
+        """Return the plan of an update of this host to the config ``text``. ``options`` are those of the method Plan.
 
         ``stage`` stages its OS as well, until this client disconnects.
         """
-        flags = {"diff": diff, "stage": stage, "allow_lockout": allow_lockout}
-        options = typed_options({name: True for name, wanted in flags.items() if wanted})
-        return _object(await self._call("Plan", "sa{sv}", (text, options), STAGING if stage else THOROUGH))
+        timeout = STAGING if options.get("stage") else THOROUGH
+        wanted = typed_options({name: True for name, flag in options.items() if flag})
+        return _object(await self._call("Plan", "sa{sv}", (text, wanted), timeout))
 
     async def apply(self, text: str, wanted: Mapping[str, str | int | bool] | None = None) -> str:
         """Make ``text`` the desired config and return its digest. Does not wait for the update.
@@ -109,9 +107,13 @@ class Client:
         options = typed_options({name: value for name, value in (wanted or {}).items() if value})
         return str(await self._change("Apply", "sa{sv}", (text, options)))
 
-    async def rollback(self) -> str:
-        """Make the previous config the desired config and return its name. Does not wait for the update."""
-        return str(await self._change("Rollback", "a{sv}", ({},)))
+    async def rollback(self, wanted: Mapping[str, str | int | bool] | None = None) -> str:
+        """Make the previous config the desired config and return its name. Does not wait for the update.
+
+        ``wanted`` as for ``apply``.
+        """
+        options = typed_options({name: value for name, value in (wanted or {}).items() if value})
+        return str(await self._change("Rollback", "a{sv}", (options,)))
 
     async def cancel(self) -> dict[str, Any]:
         """Cancel the update under way, and return what follows. Does not wait for its end."""

@@ -36,7 +36,7 @@ def delays(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
 def lines_after(label: str, answer: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of features that follow this line of a plan."""
     for lines in plan_lines():
-        if lines.after == label and (part := answer.get(lines.key)):
+        if lines.module and lines.after == label and (part := answer.get(lines.key)):
             yield from import_module(lines.module).plan_lines(part)
 
 

@@ -89,7 +89,7 @@ class Stored:
             entries = store.history(HISTORY_LIMIT)
         return update_to_dict(find_update(entries, update_id))
 
-    def plan(self, text: str, *, diff: bool) -> dict[str, Any]:
+    def plan(self, text: str, **options: bool) -> dict[str, Any]:
         """Return the plan of an update of this host. Raise an error with the reason if the store does not suffice."""
         # The store, managed files and password hashes are for root.
         if os.geteuid() != 0:
@@ -99,7 +99,7 @@ class Stored:
         from nodeagent.agent.offline import plan_offline
 
         try:
-            return asyncio.run(plan_offline(text, diff=diff))
+            return asyncio.run(plan_offline(text, options))
         except Unreachable as error:
             message = f"{self.why.message}, and a plan from its store failed: {error.message}"
             raise Unreachable(message, reason=error.reason, hint=f"{self.why.hint or error.hint}; {NEITHER}") from error

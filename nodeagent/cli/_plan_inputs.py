@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from nodeagent import features
 from nodeagent.cli._io import STDIN, name_of, read
 from nodeagent.core.config.ignition_document import as_machine_config
 from nodeagent.core.config.parse import parse
@@ -27,6 +29,12 @@ CONFIG_HELP: Final = (
     "as those of a pool"
 )
 
+# Options of the D-Bus methods Apply and Rollback.
+Options = dict[str, str | int | bool]
+
+OF_FEATURES: Final = features.options()
+DELAYS: Final = (*(name for option in OF_FEATURES for name in option.names), "no_reboot")
+
 
 def add_max_disruption(parser: ArgumentParser, more: str = "") -> None:
     """Add the option of the commands that plan an update. ``more`` is the end of its help."""
@@ -35,11 +43,59 @@ def add_max_disruption(parser: ArgumentParser, more: str = "") -> None:
     parser.add_argument("--max-disruption", metavar="WORD", choices=DISRUPTION_WORDS, help=help_text)
 
 
+def add_view(parser: ArgumentParser) -> None:
+    """Add the options about how much of a plan is shown."""
+    much = parser.add_mutually_exclusive_group()
+    much.add_argument("--summary", action="store_true", help="show the actions and the totals, and no single change")
+    much.add_argument("--all", action="store_true", help="show each change, also if many of one directory are equal")
+
+
 def add_strict(parser: ArgumentParser) -> None:
     """Add the option of the commands that plan an update of this host."""
     parser.add_argument(
         "--strict", action="store_true", help="reject (exit status 2) entries of units that exist nowhere (a warning)"
     )
+
+
+def add_request_options(parser: ArgumentParser) -> None:
+    add_max_disruption(parser, "; a failed action does not reboot the host either")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not prompt on a terminal")
+    for option in OF_FEATURES:
+        parser.add_argument(option.flag, dest=option.flag, metavar=option.metavar, help=option.help)
+    parser.add_argument("--no-reboot", action="store_true", help="hold the reboot back until nodeagent reboot")
+    parser.add_argument(
+        "--boot-staged", action="store_true", help="let the reboot boot the OS that another program has staged"
+    )
+    parser.add_argument("--allow-lockout", action="store_true", help="apply a config with which core cannot log in")
+    parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")
+
+
+def options_of(args: Namespace) -> Options:
+    """Return the options of the method; "" where they are not given."""
+    options: Options = {}
+    for option in OF_FEATURES:
+        text = getattr(args, option.flag)
+        options |= dict.fromkeys(option.names, "") | (import_module(option.module).read(text) if text else {})
+    words: Options = {"max_disruption": args.max_disruption or "", "no_reboot": args.no_reboot}
+    return options | words | {"boot_staged": args.boot_staged, "allow_lockout": args.allow_lockout}
+
+
+def falls_back(options: Options) -> bool:
+    """Return whether a failed action may reboot the host."""
+    return not options["no_reboot"] and options["max_disruption"] in ("", "reboot")
+
+
+def begins(options: Options) -> str:
+    """Return when the update begins, as " at 02:00"; "" for now."""
+    given = [option for option in OF_FEATURES if any(options[name] for name in option.names)]
+    return "".join(import_module(option.module).begins(options) for option in given)
+
+
+def then(options: Options) -> str:
+    """Return what follows an accepted request."""
+    when = begins(options)
+    text = f"its update begins{when}" if when else "nodeagent status --watch follows the update"
+    return f"{text}; a reboot waits for nodeagent reboot" if options["no_reboot"] else text
 
 
 def read_config(paths: Sequence[str]) -> tuple[str, str]:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
-from nodeagent.cli._features import lines_after
 from nodeagent.cli._io import printable
 from nodeagent.cli._plan_inputs import recommended_policy
 from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, change_name, paint, table
@@ -26,10 +26,12 @@ from nodeagent.core.plan.change import (
 from nodeagent.core.plan.plan import disruption
 from nodeagent.core.plan.policy_explain import suggest
 from nodeagent.core.plan.removal import Removal
-from nodeagent.features import plan_parts
+from nodeagent.report.plan_groups import ChangeRow, plan_rows, shared_details
 
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
+# Keys of a plan that is grouped.
+MAX_KEYS: Final = 20
 UNSET: Final = "-"
 STYLE: Final = {"none": GOOD, "reload": GOOD, "restart": WARN, "drain": WARN, "reboot": BAD}
 POLICY: Final = {"default": "built in", "user": "user", "none": "unlisted"}
@@ -48,6 +50,38 @@ SENTENCE: Final = {
 }
 
 
+# Without a cluster, a drain moves nothing.
+ALONE: Final = {
+    "none": "nothing is interrupted: this host is in no cluster",
+    "reload": "services re-read their configuration, none stops: this host is in no cluster",
+    "restart": "services restart: this host is in no cluster",
+    "reboot": "the host reboots",
+}
+FALLBACK: Final = "if an action fails: a reboot, and a revert if that does not help"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How much of a plan is shown. ``summary``: no single change. ``all``: each change, also of a long list.
+
+    ``alone``: the host is in no cluster, so that no plan drains it.
+    """
+
+    summary: bool = False
+    all: bool = False
+    alone: bool = False
+
+    def without_drain(self, actions: Iterable[Action]) -> tuple[Action, ...]:
+        return tuple(action for action in actions if not (self.alone and action.type is ActionType.DRAIN))
+
+    def effect(self, plan: Plan) -> str:
+        """Return the word of what a plan does to the services of this host."""
+        return disruption(replace(plan, actions=self.without_drain(plan.actions)))
+
+
+WHOLE: Final = View()
+
+
 def actions_text(actions: Iterable[Action]) -> str:
     return ", ".join(map(_action_text, actions)) or str(ActionType.NONE)
 
@@ -61,39 +95,61 @@ def show_plan(
     notes: Iterable[str],
     diffs: Mapping[str, str],
     nothing: str = "nothing to do: both configs mean the same",
+    view: View = WHOLE,
 ) -> None:
-    """Print a plan. ``diffs`` has texts by the id of a change, ``nothing`` is the line of a plan without changes."""
+    """Print a plan; its summary comes last. ``diffs`` has texts by the id of a change, ``notes`` are lines before the
+    summary, ``nothing`` is the line of a plan without changes."""
     print(paint(printable(f"{plan.from_name or 'no config'} -> {plan.to_name}"), STRONG))
     if not plan.changes:
         print(nothing)
+        for note in notes:
+            print(printable(note))
         return
     print()
-    below = [[detail_text(detail) for detail in planned.details] for planned in plan.changes]
-    table(("change", "what", "policy", "actions"), [_row(planned) for planned in plan.changes], below=below)
-    print()
-    keys = [key for planned in plan.changes for key in planned.keys]
-    if keys:
-        table(("key", "before", "after", "actions"), [_key_row(key, plan) for key in keys])
-        print()
-    for text in diffs.values():
-        for line in text.splitlines():
-            print(paint(printable(line), DIFF.get(line[:1], "")))
-        print()
-    acts = [action for action in plan.actions if action.type is not ActionType.NONE]
+    if not view.summary:
+        _show_changes(plan, view)
+        for text in diffs.values():
+            for line in text.splitlines():
+                print(paint(printable(line), DIFF.get(line[:1], "")))
+            print()
+    acts = [action for action in view.without_drain(plan.actions) if action.type is not ActionType.NONE]
     width = max((len(_action_text(action)) for action in acts), default=0)
     for number, action in enumerate(acts, 1):
         because = printable(f"for {enumerated(map(change_name, action.because), MAX_BECAUSE)}")
         print(f"{number}. {_action_text(action).ljust(width)}  {paint(because, DIM)}")
     if acts:
         print()
-    word = disruption(plan)
-    print(f"disruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
-    _show_avoidable(plan)
-    for line in lines_after("disruption", plan_parts(plan)):
-        print(line)
     for note in notes:
         print(printable(note))
+    _show_avoidable(plan, view)
     print(_counts(plan))
+    word = disruption(plan)
+    sentence = ALONE[view.effect(plan)] if view.alone and plan.drain else SENTENCE[word]
+    print(f"disruption: {paint(word, STYLE[word])} ({sentence})")
+
+
+def _show_changes(plan: Plan, view: View) -> None:
+    """Print the tables of changes and of keys."""
+    rows = [ChangeRow(each.change.id, (each,)) for each in plan.changes] if view.all else plan_rows(plan)
+    below = [[*_details(row)] for row in rows]
+    table(("change", "what", "policy", "actions"), [_row(row, view) for row in rows], below=below)
+    print()
+    keys = [(key, plan) for planned in plan.changes for key in planned.keys]
+    if not keys:
+        return
+    most = MAX_KEYS if len(rows) < len(plan.changes) else len(keys)
+    table(("key", "before", "after", "actions"), [_key_row(key, plan, view) for key, plan in keys[:most]])
+    if len(keys) > most:
+        print(f"and {len(keys) - most} more keys; --all shows them")
+    print()
+
+
+def _details(row: ChangeRow[PlannedChange]) -> Iterator[str]:
+    if len(row.items) == 1:
+        yield from map(detail_text, row.first.details)
+        return
+    for detail, count in shared_details(row.items):
+        yield detail_text(detail) + (f" ({count} of them)" if count < len(row.items) else "")
 
 
 def _counts(plan: Plan) -> str:
@@ -102,24 +158,30 @@ def _counts(plan: Plan) -> str:
     return paint(text, BAD if Removal(removed, plan.total).needs_confirmation else "")
 
 
-def _show_avoidable(plan: Plan) -> None:
+def _show_avoidable(plan: Plan, view: View) -> None:
     """Print how to avoid the drain and the reboot, unless an entry of the policy or the OS needs them anyway."""
-    disruptive = [planned for planned in plan.changes if any(action.type in DISRUPTIVE for action in planned.actions)]
+    disruptive = [
+        planned
+        for planned in plan.changes
+        if any(action.type in DISRUPTIVE for action in view.without_drain(planned.actions))
+    ]
     listed = [planned for planned in disruptive if planned.policy is not PolicySource.NONE]
     if disruptive and not listed and all(planned.change.domain in ("file", "unit") for planned in disruptive):
-        _show_recommendation([planned.change for planned in disruptive])
+        _show_recommendation([planned.change for planned in disruptive], view)
 
 
-def _show_recommendation(changes: Iterable[Change]) -> None:
+def _show_recommendation(changes: Iterable[Change], view: View) -> None:
     """Print whether the recommended policy avoids the disruption by unlisted changes, or the first that it does not."""
     recommended = recommended_policy()
     suggestions = [suggest(change, PolicySource.NONE, recommended) for change in changes]
     left = [printable(suggestion.change.key) for suggestion in suggestions if suggestion.entry is None]
     if not left:
-        print("avoidable: the recommended policy needs no drain and no reboot for it; see nodeagent policy suggest")
+        nothing = "no reboot" if view.alone else "no drain and no reboot"
+        print(f"avoidable: the recommended policy needs {nothing} for it; see nodeagent policy suggest")
         return
-    several = f"{len(left)} changes, so they drain and reboot"
-    covered = "this change, so it drains and reboots" if len(left) == 1 else several
+    alone = "this change, so it reboots" if view.alone else "this change, so it drains and reboots"
+    several = f"{len(left)} changes, so they {'reboot' if view.alone else 'drain and reboot'}"
+    covered = alone if len(left) == 1 else several
     print(f"unlisted: no policy entry covers {covered}; see nodeagent explain {left[0]}")
 
 
@@ -136,18 +198,19 @@ def detail_text(detail: Detail) -> str:
     return printable(f"{detail.what} {value}" if value else f"{detail.what} differs")
 
 
-def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
-    actions = actions_text(planned.actions) + (f" ({planned.why})" if planned.why else "")
+def _row(row: ChangeRow[PlannedChange], view: View) -> tuple[str, str, str, str]:
+    planned = row.first
+    actions = actions_text(view.without_drain(planned.actions)) + (f" ({planned.why})" if planned.why else "")
     return (
         str(planned.change.kind),
-        printable(change_name(planned.change.id)),
+        printable(change_name(row.what)),
         POLICY[planned.policy],
         printable(actions),
     )
 
 
-def _key_row(key: KeyChange, plan: Plan) -> tuple[str, str, str, str]:
-    actions = actions_text(key.actions) + (f" ({key.why})" if key.why else "")
+def _key_row(key: KeyChange, plan: Plan, view: View) -> tuple[str, str, str, str]:
+    actions = actions_text(view.without_drain(key.actions)) + (f" ({key.why})" if key.why else "")
     restarted = (action.unit for action in plan.actions if action.type == ActionType.RESTART)
     # Nothing of this plan starts the program, so the key waits for another start.
     if key.next_start and not plan.reboot and key.next_start not in restarted:

@@ -5,48 +5,41 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
-from nodeagent import features
 from nodeagent.cli import _io, plan
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._features import delaying, delays
 from nodeagent.cli._follow import Ending, print_ending, request_and_wait
+from nodeagent.cli._host_plan import DECLINED
 from nodeagent.cli._io import emit, printable, warn
-from nodeagent.cli._plan_inputs import CONFIG_HELP, add_max_disruption, add_strict, read_config
+from nodeagent.cli._plan_inputs import (
+    CONFIG_HELP,
+    DELAYS,
+    Options,
+    add_request_options,
+    add_strict,
+    add_view,
+    begins,
+    falls_back,
+    options_of,
+    read_config,
+    then,
+)
+from nodeagent.cli._plan_view import View
 from nodeagent.cli._render import local_now
 from nodeagent.cli.plan import plan_here
-from nodeagent.core.plan.plan import check_disruption, disruption
+from nodeagent.core.plan.plan import check_disruption
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
-
-# Options of the D-Bus method Apply.
-Options = dict[str, str | int | bool]
-
-OF_FEATURES: Final = features.options()
-DELAYS: Final = (*(name for option in OF_FEATURES for name in option.names), "no_reboot")
-
-# What an operator confirms, by the disruption of the plan. The others are applied without a question.
-QUESTIONS: Final = {
-    "restart": "Services restart.",
-    "drain": "Workloads move away, and services restart.",
-    "reboot": "This host reboots.",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help=CONFIG_HELP)
     parser.add_argument("--dry-run", action="store_true", help="show the plan only, as nodeagent plan FILE")
-    add_max_disruption(parser, "; a failed action does not reboot the host either")
+    add_view(parser)
     add_strict(parser)
-    parser.add_argument("--yes", "-y", action="store_true", help="do not prompt on a terminal")
-    for option in OF_FEATURES:
-        parser.add_argument(option.flag, dest=option.flag, metavar=option.metavar, help=option.help)
-    parser.add_argument("--no-reboot", action="store_true", help="hold the reboot back until nodeagent reboot")
-    parser.add_argument(
-        "--boot-staged", action="store_true", help="let the reboot boot the OS that another program has staged"
-    )
+    add_request_options(parser)
     parser.add_argument(
         "--remove",
         metavar="N",
@@ -54,8 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="confirm that the config removes N entries, which are more than half of the current ones",
     )
-    parser.add_argument("--allow-lockout", action="store_true", help="apply a config with which core cannot log in")
-    parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/apply/v1)")
 
 
@@ -71,17 +62,14 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, stage=False, **vars(args)))
     name, text = read_config(args.files)
-    options: Options = _of_features(args) | {"no_reboot": args.no_reboot}
-    options["max_disruption"] = args.max_disruption or ""
-    options["strict"] = args.strict
-    options |= {"boot_staged": args.boot_staged, "remove": args.remove, "allow_lockout": args.allow_lockout}
+    options = options_of(args) | {"strict": args.strict, "remove": args.remove}
     # Standard input has the config, so it cannot have an answer.
     if not (args.yes or args.json or _io.STDIN in args.files) and _io.is_interactive():
-        confirmed = _confirmed(args.files, name, options)
-        if confirmed is None:
-            print("not applied: nothing was changed")
+        word = _confirmed(args.files, name, options, View(summary=args.summary, all=args.all))
+        if word is None:
+            print(DECLINED)
             return _io.DECLINED
-        options["planned_disruption"] = confirmed
+        options["planned_disruption"] = word
     digest, result, before = ask(lambda client: _request(client, name, text, options, wait=args.wait, silent=args.json))
     if args.json:
         emit(_answer(name, digest, result, before) | {key: options[key] for key in DELAYS})
@@ -91,52 +79,31 @@ def run(args: argparse.Namespace) -> int:
     elif before["phase"] == "Idle" and not before.get("drift") and before.get("current_digest") == digest:
         print(f"nothing to do: {printable(name)} is the current config")
     else:
-        print(f"{printable(name)} is the desired config now; {_then(options)}")
+        print(f"{printable(name)} is the desired config now; {then(options)}")
     return result.exit_code
 
 
-def _of_features(args: argparse.Namespace) -> Options:
-    """Return the options of the method that those of features become; "" where they are not given."""
-    options: Options = {}
-    for option in OF_FEATURES:
-        text = getattr(args, option.flag)
-        options |= dict.fromkeys(option.names, "") | (import_module(option.module).read(text) if text else {})
-    return options
-
-
-def _confirmed(paths: Sequence[str], name: str, options: Options) -> str | None:
-    """Show the plan and prompt if it disrupts. Return the disruption of the plan, which that of the daemon must not
-    exceed; None if the operator did not confirm it."""
-    allowed = str(options["max_disruption"])
+def _confirmed(paths: Sequence[str], name: str, options: Options, view: View) -> str | None:
+    """Show the plan and prompt if it disrupts. Return its disruption, None if the operator did not confirm it."""
     try:
-        strict, lockout, removes = bool(options["strict"]), bool(options["allow_lockout"]), int(options["remove"])
-        plan = plan_here(paths, as_json=False, strict=strict, allow_lockout=lockout, removes=removes)
+        plan = plan_here(
+            paths,
+            as_json=False,
+            view=view,
+            falls_back=falls_back(options),
+            allow_lockout=bool(options["allow_lockout"]),
+        )
     except Refused as error:
         if error.reason != Reason.UPDATE_UNDER_WAY:
             raise
         question = f"{error.message}, so the plan is not known yet. Apply {name} after it?"
         return "" if _io.confirm(question) else None
-    if allowed:
-        check_disruption(plan, allowed)
-    word = disruption(plan)
-    begins = _begins(options)
-    if word in QUESTIONS and not _io.confirm(f"Apply {printable(name)}{begins}? {QUESTIONS[word]}"):
-        return None
-    # The host may change before the daemon plans again, and the operator has confirmed this much.
-    return word
-
-
-def _begins(options: Options) -> str:
-    given = [option for option in OF_FEATURES if any(options[name] for name in option.names)]
-    return "".join(import_module(option.module).begins(options) for option in given)
-
-
-def _then(options: Options) -> str:
-    if begins := _begins(options):
-        text = f"its update begins{begins}"
-    else:
-        text = "nodeagent status --watch follows the update"
-    return f"{text}; a reboot waits for nodeagent reboot" if options["no_reboot"] else text
+    if options["strict"]:
+        plan.check_units()
+    plan.check_request(int(options["remove"]))
+    if options["max_disruption"]:
+        check_disruption(plan.plan, str(options["max_disruption"]))
+    return plan.confirmed(f"Apply {name}{begins(options)}")
 
 
 async def _request(

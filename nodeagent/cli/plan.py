@@ -9,44 +9,38 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from nodeagent.cli import _io
 from nodeagent.cli._client import NEITHER, ask, stored
-from nodeagent.cli._features import lines_after
-from nodeagent.cli._io import printable
+from nodeagent.cli._host_plan import HostPlan
 from nodeagent.cli._plan_inputs import (
     CONFIG_HELP,
     add_max_disruption,
     add_strict,
+    add_view,
     config_text,
     load_all,
     load_policy,
     read_config,
 )
-from nodeagent.cli._plan_view import show_plan
-from nodeagent.cli._render import WARN, change_name, paint
+from nodeagent.cli._plan_view import FALLBACK, WHOLE, View, show_plan
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import target_between
 from nodeagent.core.plan.plan import check_disruption, make_plan
-from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
+from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.policy import Policy
-from nodeagent.core.plan.removal import BY_CLUSTER, LOOKS_LIKE_PART, Removal, check_removal, removal_of
+from nodeagent.core.plan.reboot_kind import may_fall_back
+from nodeagent.core.plan.removal import LOOKS_LIKE_PART, removal_of
 from nodeagent.domains import check_update, warnings
-from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreachable
+from nodeagent.errors import InvalidInput, Problem, Unreachable
 from nodeagent.features import plan_parts
 from nodeagent.reasons import Reason
 from nodeagent.report.plan_diff import diffs
-
-THEN: Final = {
-    "kept": "it stays as it is",
-    "overwritten": "this update overwrites it",
-    "wanted": "it is as the new config wants it",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="stage the OS of FILE (default: the desired config), locked, and show what is inside; nothing is applied",
     )
+    add_view(parser)
     add_max_disruption(parser)
     add_strict(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
@@ -87,8 +82,14 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput("--strict needs a host: nodeagent plan --strict FILE", reason=Reason.USAGE)
     if offline.count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
-    options = {"as_json": args.json, "diff": args.diff, "stage": args.stage, "strict": args.strict}
-    plan = plan_here(args.files, **options) if here else _between_files(args)
+    view = View(summary=args.summary, all=args.all)
+    if here:
+        host_plan = plan_here(args.files, as_json=args.json, view=view, diff=args.diff, stage=args.stage)
+        if args.strict:
+            host_plan.check_units()
+        plan = host_plan.plan
+    else:
+        plan = _between_files(args, view)
     if args.max_disruption:
         # The error goes to stderr, which has a buffer of its own, and belongs after the plan.
         _io.flush()
@@ -100,133 +101,28 @@ def plan_here(
     paths: Sequence[str],
     *,
     as_json: bool,
-    diff: bool = False,
-    stage: bool = False,
-    strict: bool = False,
-    allow_lockout: bool = False,
-    removes: int | None = None,
-) -> Plan:
-    """Show the plan of an update of this host to the config at ``paths``, and return it. ``stage`` stages its OS.
+    view: View = WHOLE,
+    falls_back: bool = True,
+    **options: bool,
+) -> HostPlan:
+    """Show the plan of an update of this host to the config at ``paths``, and return it.
 
-    Without paths it is the desired config, as the daemon knows it. With ``strict``, raise ``InvalidInput``
-    (``UnitMissing``) afterwards for entries of units that exist nowhere. ``removes`` is the number of removed entries
-    that an operator confirms if the config is to be applied; raise ``Refused`` (``RemovesMost``, ``ClusterDecides``)
-    for what the daemon would refuse then.
+    Without paths it is the desired config, as the daemon knows it. ``options`` are those of the method Plan.
     """
     text = read_config(paths)[1] if paths else ""
-    answer = ask_plan(text, diff=diff, stage=stage, as_json=as_json, allow_lockout=allow_lockout)
-    try:
-        # The daemon may be of another version. All of its answer is read before the first line is shown.
-        plan = plan_from_dict(answer)
-        changes = zip(plan.changes, answer["changes"], strict=True)
-        diffs = {planned.change.id: str(data["diff"]) for planned, data in changes if "diff" in data}
-        notes = [str(note) for note in answer.get("notes", [])]
-        drift = [(entry["entry"], entry["why"], entry["then"]) for entry in answer.get("drift", [])]
-        os = _os_lines(answer, stage=stage)
-        fallback, reboot = _kind(answer.get("fallback") or {}), _kind(answer.get("reboot") or {}, planned=True)
-        boots = list(lines_after("the reboot", answer))
-        problems = [f"{problem['reason']}: {problem['message']}" for problem in answer.get("problems", [])]
-        missing = [Problem(warning["entry"], warning["message"]) for warning in answer.get("unit_warnings", [])]
-        counts = answer["removal"]
-        # A daemon of an earlier version does not know whether it is a part.
-        part = bool(counts.get("part"))
-        removal = Removal(int(counts["removed"]), int(counts["total"]), removes or 0, part)
-    except (TypeError, ValueError, KeyError) as error:
-        raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
-    # They come with a plan without the daemon, when no status shows them.
-    for problem in problems:
-        _io.warn(problem)
-    if as_json:
-        _io.emit(answer)
-    else:
-        _show(plan, notes, diffs, drift, os, fallback=fallback, reboot=reboot, boots=boots)
-    if strict and missing:
-        _io.flush()
-        reason = Reason.UNIT_MISSING
-        raise InvalidInput(f"{plan.to_name} was refused", reason=reason, hint=reason.hint, problems=missing)
-    if removes is not None:
-        _io.flush()
-        if answer.get("by_cluster"):
-            raise Refused(BY_CLUSTER, reason=Reason.CLUSTER_DECIDES)
-        check_removal(plan.to_name, removal)
+    answer = ask_plan(text, as_json=as_json, **options)
+    plan = HostPlan.read(answer, stage=options.get("stage", False))
+    plan.show(answer, view, as_json=as_json, falls_back=falls_back)
     return plan
 
 
-def _show(
-    plan: Plan,
-    notes: Sequence[str],
-    diffs: Mapping[str, str],
-    drift: Sequence[tuple[str, str, str]],
-    os: Sequence[str],
-    *,
-    fallback: str,
-    reboot: str,
-    boots: Sequence[str],
-) -> None:
-    show_plan(plan, notes, diffs, "nothing to do: this host has it all")
-    kinds = [f"the reboot: {reboot}"] if reboot else []
-    kinds += [*boots, *([f"if an action fails: {fallback}"] if fallback else [])]
-    for line in (*kinds, *os):
-        print(printable(line))
-    if drift:
-        differ = "entry differs" if len(drift) == 1 else "entries differ"
-        print(f"\n{paint(f'{len(drift)} managed {differ} from {plan.from_name}:', WARN)}")
-    for entry, difference, then in drift:
-        print(printable(f"  {change_name(entry)} {difference}; {THEN.get(then, then)}"))
-
-
-def _kind(reboot: Mapping[str, Any], *, planned: bool = False) -> str:
-    """Return a phrase for the kind of a reboot, "" if the setting decides. ``planned``: it is not a fallback."""
-    saves = reboot.get("saves_seconds")
-    saved = f", which saves about {float(saves):.0f} s of firmware and kernel" if saves is not None else ""
-    took = f", of which firmware and kernel take about {float(saves):.0f} s" if saves is not None else ""
-    match reboot.get("kind"):
-        case "soft" if planned:
-            return f"a soft one{saved}; if the host is not well after it, a full one"
-        case "soft":
-            return "a soft reboot, then a full one"
-        case "full" if reboot.get("reason"):
-            return f"a full reboot, not a soft one: {reboot['reason']}: {reboot['why']}{took}"
-        case "full" if took:
-            return f"a full one{took}"
-        case "undecided":
-            return f"a soft one if the new OS allows it{saved}; {reboot['why']}"
-        case _:
-            return ""
-
-
-def _os_lines(answer: Mapping[str, Any], *, stage: bool) -> list[str]:
-    """Return the changes of the staged OS as lines; with ``stage``, each package and each file that the merge replaces.
-
-    Raises ``KeyError``, ``TypeError`` or ``ValueError`` for an unexpected reply.
-    """
-    os = answer.get("os")
-    lines = [f"staged OS: {os['summary']}"] if os else []
-    if os:
-        lines += lines_after("staged OS", answer)
-    if not stage:
-        return lines
-    if not answer["staged"]:
-        return ["staged OS: none, because the update leaves the OS as it is"]
-    if os is None:
-        return ["staged OS: it could not be compared with the booted one"]
-    for package in os["packages"] or ():
-        versions = " -> ".join(version for version in (package["before"], package["after"]) if version)
-        lines.append(f"  {package['kind']} {package['name']} {versions}")
-    if (more := sum((os["counts"] or {}).values()) - len(os["packages"] or ())) > 0:
-        lines.append(f"  and {more} more packages")
-    lines += [f"  the merge of /etc replaces {path}" for path in os["merged"] or ()]
-    if (more := (os["merged_count"] or 0) - len(os["merged"] or ())) > 0:
-        lines.append(f"  and {more} more files of /etc")
-    lines.append("the deployment is locked: a reboot does not boot it, and nodeagent apply of the same config uses it")
-    return lines
-
-
-def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool, allow_lockout: bool = False) -> dict[str, Any]:
+def ask_plan(text: str, *, as_json: bool, **options: bool) -> dict[str, Any]:
+    """Return the answer of the method Plan, or that of the store without a daemon."""
+    stage = options.get("stage", False)
     if stage and not as_json:
         print("staging the OS; nodeagent status --watch shows the progress, Ctrl-C ends it", file=sys.stderr)
     try:
-        return ask(lambda client: client.plan(text, diff=diff, stage=stage, allow_lockout=allow_lockout))
+        return ask(lambda client: client.plan(text, **options))
     except Unreachable as error:
         # The units of the host are compared through the bus, so the store alone does not help.
         if error.reason == Reason.BUS_UNREACHABLE and not stage:
@@ -237,10 +133,10 @@ def ask_plan(text: str, *, diff: bool, stage: bool, as_json: bool, allow_lockout
 
         if not as_json:
             _io.warn("the daemon does not run; planning from its store")
-        return stored(error).plan(text, diff=diff)
+        return stored(error).plan(text, **options)
 
 
-def _between_files(args: argparse.Namespace) -> Plan:
+def _between_files(args: argparse.Namespace, view: View) -> Plan:
     old, new, policy = _load(args.old, args.new, args.policy)
     # Both configs are files of the caller, so the numbers of changed lines reveal nothing.
     plan = with_values(plan_update(old, new, policy, _io.name_of(args.new)), old, new, private=True)
@@ -257,7 +153,8 @@ def _between_files(args: argparse.Namespace) -> Plan:
         noted = [{"path": doubt.path, "message": doubt.message} for doubt in doubts]
         _io.emit({**answer, **plan_parts(plan), **({"warnings": noted} if noted else {})})
     else:
-        show_plan(plan, [f"warning: {doubt.path} {doubt.message}" for doubt in doubts], texts)
+        notes = [f"warning: {doubt.path} {doubt.message}" for doubt in doubts]
+        show_plan(plan, [*notes, *([FALLBACK] if may_fall_back(plan) else [])], texts, view=view)
     return plan
 
 

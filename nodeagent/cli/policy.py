@@ -80,7 +80,7 @@ def _suggest(args: argparse.Namespace) -> int:
 
 
 def _plan_of(path: str, *, as_json: bool) -> tuple[str, Mapping[str, Any], int]:
-    answer = ask_plan(read_config([path])[1], diff=False, stage=False, as_json=as_json)
+    answer = ask_plan(read_config([path])[1], as_json=as_json)
     return str(answer.get("to", "")), answer, 0
 
 

@@ -63,9 +63,20 @@ class Reboot(Keys):
     ) = UNSET
 
 
+class GroupDetail(Detail, kw_only=True):
+    count: Annotated[int, about("the changes that have it")]
+
+
+class Group(Keys):
+    what: Annotated[str, about("what its changes have in common, as 266 files below /etc/x")]
+    changes: Annotated[list[str], about("their ids: domain, colon, key")]
+    details: Annotated[list[GroupDetail], about("how they differ; lines are summed")]
+
+
 class Removal(Keys):
     removed: Annotated[int, about("entries of the current config that the new one lacks")]
     total: Annotated[int, about("entries of the current config")]
+    part: Annotated[bool, about("whether the new config looks like a part of one")] | UnsetType = UNSET
 
 
 class UnitWarning(Keys):
@@ -102,6 +113,10 @@ class Plan(Keys, rename={"from_": "from"}):
     notes: Annotated[list[str], about("on a host: warnings, and what else an operator should know")] | UnsetType = UNSET
     by_cluster: (
         Annotated[bool, about("on a host: the cluster applies configs, nodeagent apply is refused")] | UnsetType
+    ) = UNSET
+    in_cluster: Annotated[bool, about("on a host; without a cluster, a drain moves nothing")] | UnsetType = UNSET
+    groups: (
+        Annotated[list[Group], about("on a host: the rows of a long plan that stand for several changes")] | UnsetType
     ) = UNSET
     removal: Annotated[Removal, about("on a host: how much leaves; more than half has to be confirmed")] | UnsetType = (
         UNSET

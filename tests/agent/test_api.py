@@ -17,6 +17,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
+from nodeagent.update.history.lasting import Hold
 from nodeagent.update.next.desired import DesiredSource
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.store import ApplyRequest
@@ -84,6 +85,25 @@ async def test_rollback_writes_the_config_before_and_avoids_the_present_one() ->
     assert await asked.rollback() == "old"
     assert host.world.disk[DESIRED] == RegularFile(b"", 0o600)
     assert host.world.request == ApplyRequest(old, new, meaning(NEW))
+
+
+@pytest.mark.finding(
+    "users: rollback without a question", "A rollback shows its plan and prompts, with the options of apply."
+)
+async def test_the_plan_of_a_rollback() -> None:
+    host = await at_old()
+    host.want(NEW)
+    await host.settle()
+    asked = api(host)
+    plan = json.loads(await asked.plan("", rollback=True))
+    assert (plan["from"], plan["to"], plan["disruption"]) == (NEW.name, "old", "reboot")
+    with pytest.raises(Refused) as caught:
+        await asked.rollback(["drain"])
+    assert (caught.value.reason, DESIRED in host.world.disk) == ("DisruptionExceeded", False)
+    assert await asked.rollback(["reboot"], Hold("", no_reboot=True, requester="root")) == "old"
+    request = host.world.request
+    assert request is not None
+    assert (request.no_reboot, request.requester, bool(request.avoid)) == (True, "root", True)
 
 
 async def test_rollback_of_what_ended_half_way_goes_to_the_current_config() -> None:

@@ -23,7 +23,7 @@ __all__ = ["host", "private_bus"]
 
 
 async def plan(host: WholeDaemon, text: bytes, *, diff: bool = False) -> dict[str, Any]:
-    return await plan_offline(text.decode(), diff=diff, read=host.read)
+    return await plan_offline(text.decode(), {"diff": diff}, read=host.read)
 
 
 def content(host: WholeDaemon) -> dict[Path, str]:

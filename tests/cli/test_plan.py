@@ -234,3 +234,47 @@ def test_a_bad_policy_is_refused(configs: Path, capsys: pytest.CaptureFixture[st
     error = capsys.readouterr().err
     assert "files[0].path: must be absolute" in error
     assert "files[0].actions[0].type: Special is reserved" in error
+
+
+# As a rendered config of a control plane: most of it are manifests, scripts and certificates of static pods.
+LARGE = {
+    **{f"/etc/kubernetes/static-pod-resources/{pod}/{index}.yaml": 266 for pod in "abcdefg" for index in range(38)},
+    **{f"/usr/local/bin/script-{index}.sh": 15 for index in range(15)},
+    **{f"/etc/NetworkManager/{place}/{index}.conf": 8 for place in ("conf.d", "dispatcher.d") for index in range(4)},
+    **{f"/etc/systemd/system.conf.d/{index}.conf": 5 for index in range(5)},
+    "/etc/kubernetes/kubelet.conf": 1,
+    "/etc/crio/crio.conf.d/00-default": 1,
+    "/etc/containers/registries.conf": 1,
+    "/etc/containers/policy.json": 1,
+    "/etc/chrony.conf": 1,
+    "/etc/sysctl.d/inotify.conf": 1,
+}
+SCREEN = 24
+
+
+@pytest.mark.finding(
+    "users: plans of large configs", "A plan of 300 files fits on two screens, and its summary comes last."
+)
+def test_a_plan_of_300_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+    text = {
+        "/etc/kubernetes/kubelet.conf": b"maxPods: 250\nclusterDNS: [172.30.0.10]\n",
+        "/etc/crio/crio.conf.d/00-default": b"[crio.runtime]\npids_limit = 0\n",
+        "/etc/containers/registries.conf": REGISTRIES,
+        "/etc/containers/policy.json": json.dumps(STRICTER_POLICY).encode(),
+        "/etc/sysctl.d/inotify.conf": b"fs.inotify.max_user_watches = 65536\n",
+    }
+    files = {path: text.get(path, b"# a line\n# another\n") for path in LARGE}
+    units = [{"name": f"node-{index}.service", "enabled": True, "contents": "[Service]\nExecStart=/bin/true\n"}
+             for index in range(30)]  # fmt: skip
+    empty = write(tmp_path / "a.json", machine_config("nothing", {}))
+    new = machine_config("rendered-worker-0a", files, ignition={"systemd": {"units": units}})
+    words = ["plan", "--from", str(empty), "--to", str(write(tmp_path / "b.json", new))]
+    assert (len(files), main(words)) == (300, 0)
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= 2 * SCREEN
+    assert [line.partition(":")[0] for line in shown.splitlines()[-2:]] == ["entries", "disruption"]
+    golden("plan", "300 files", shown)
+    assert main([*words, "--summary"]) == 0
+    golden("plan", "300 files, summary", capsys.readouterr().out)
+    assert main([*words, "--all"]) == 0
+    assert capsys.readouterr().out.count("added   ") > 300

@@ -45,8 +45,12 @@ MANAGER = f"{NAME}.Manager"
 STATUS = f"{NAME}.Status"
 ACTIONS = "org.nodeagent.agent1"
 
-# Options of ``Apply`` with which an operator confirms what would be refused.
-CONFIRMED = ("remove", "allow_lockout")
+# Options of ``Apply`` and ``Rollback`` about what may be done. Both limits are words of a disruption.
+LIMITS = ("max_disruption", "planned_disruption")
+REQUESTED = (*LIMITS, "no_reboot", "boot_staged", "allow_lockout")
+
+# Options of ``Plan``, besides ``problems``.
+PLANNED = ("diff", "stage", "allow_lockout", "rollback")
 
 # Those that features add.
 OF_FEATURES = tuple(name for option in options_of_features() for name in option.names)
@@ -71,42 +75,44 @@ class _Manager:
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.apply")
         text, options = message.body
-        words = ("max_disruption", "planned_disruption")
-        _known(options, *words, *OF_FEATURES, "no_reboot", "boot_staged", "strict", *CONFIRMED)
-        limits = [word for name in words if (word := _word(options, name))]
+        _known(options, *REQUESTED, *OF_FEATURES, "strict", "remove")
         hold = _hold(options, await caller_name(self.bus, message))
         flags = {"strict": _flag(options, "strict"), "lockout": _flag(options, "allow_lockout")}
         removes = _number(options, "remove")
-        return (await self.api().apply(text, limits, hold, removes=removes, **flags),)
+        return (await self.api().apply(text, _limits(options), hold, removes=removes, **flags),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
         text, options = message.body
-        _known(options, "diff", "stage", "problems", "allow_lockout")
-        problems, lockout = _flag(options, "problems"), _flag(options, "allow_lockout")
+        _known(options, "problems", *PLANNED)
+        problems = _flag(options, "problems")
         try:
-            wanted = {name: _flag(options, name) for name in ("diff", "stage")}
-            return (await self._plan(message, text, lockout=lockout, **wanted),)
+            wanted = {name: _flag(options, name) for name in PLANNED}
+            return (await self._plan(message, text, **wanted),)
         except AgentError as error:
             if not problems:
                 raise
             # Some clients read no more of a D-Bus error than its name and message.
             return (json.dumps({"schema": PLAN_SCHEMA, "error": error_to_dict(error)}),)
 
-    async def _plan(self, message: Message, text: str, *, diff: bool, stage: bool, lockout: bool) -> str:
+    async def _plan(self, message: Message, text: str, *, diff: bool, stage: bool, **wanted: bool) -> str:
         await authorize(self.bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
         # The numbers of changed lines reveal something of a file that not every user may read.
         private = await is_root(self.bus, message)
         if stage:
             # It pulls an image and writes it to the disk. It takes minutes, and a verification need not wait for it.
             await authorize(self.bus, message, f"{ACTIONS}.apply")
-            work = partial(self.api().plan, text, diff=diff, private=private, stage=True)
+            work = partial(self.api().plan, text, diff=diff, private=private, stage=True, **wanted)
             return await while_connected(self.bus, message.sender, work)
         async with self.turns.own("plan", await uid_of(self.bus, message)):
-            return await self.api().plan(text, diff=diff, private=private, stage=False, lockout=lockout)
+            return await self.api().plan(text, diff=diff, private=private, **wanted)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.rollback")
-        return (await self.api().rollback(),)
+        (options,) = message.body
+        _known(options, *REQUESTED, *OF_FEATURES)
+        hold = _hold(options, await caller_name(self.bus, message))
+        lockout = _flag(options, "allow_lockout")
+        return (await self.api().rollback(_limits(options), hold, lockout=lockout),)
 
     async def cancel(self, message: Message) -> Sequence[Any]:
         await authorize(self.bus, message, f"{ACTIONS}.cancel")
@@ -218,8 +224,12 @@ def _word(options: Mapping[str, Any], name: str) -> str:
     return str(word)
 
 
+def _limits(options: Mapping[str, Any]) -> list[str]:
+    return [word for name in LIMITS if (word := _word(options, name))]
+
+
 def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
-    """Return what the options of ``Apply`` request about the update. Raises ``InvalidInput``."""
+    """Return what the options of a request say about the update. Raises ``InvalidInput``."""
     # A limit holds for what follows a failed action, too. That a plan was confirmed is no limit.
     limited = options.get("max_disruption", "") not in ("", "reboot")
     no_reboot = options.get("no_reboot", False) or limited

@@ -47,7 +47,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
                 **({"why": planned.why} if planned.why else {}),
                 **({"avoids_reboot": True} if planned.avoids_reboot else {}),
                 **({"keys": [_key_to_dict(key) for key in planned.keys]} if planned.keys else {}),
-                **({"details": [_set_fields(detail) for detail in planned.details]} if planned.details else {}),
+                **({"details": [detail_to_dict(detail) for detail in planned.details]} if planned.details else {}),
             }
             for planned in plan.changes
         ],
@@ -62,6 +62,10 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
 def action_to_dict(action: Action) -> dict[str, Any]:
     """Return the object of an action without ``because``."""
     return _set_fields(replace(action, because=()))
+
+
+def detail_to_dict(detail: Detail) -> dict[str, Any]:
+    return _set_fields(detail)
 
 
 def _key_to_dict(key: KeyChange) -> dict[str, Any]:

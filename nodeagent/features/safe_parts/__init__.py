@@ -7,4 +7,4 @@ from typing import Final
 
 from nodeagent.commands import PlanLines
 
-PLAN_LINES: Final = (PlanLines("parts", f"{__name__}.cli", after="disruption", of=f"{__name__}.decide"),)
+PLAN_LINES: Final = (PlanLines("parts", "", after="", of=f"{__name__}.decide"),)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.domains import group_of, is_fix
 from nodeagent.errors import (
@@ -174,4 +175,10 @@ class SafeParts(Offer):
 
 class SafePartsGuard(Guard):
     def __init__(self, offer: SafeParts) -> None:
-        self.offer = offer
+        self.offer: SafeParts = offer
+
+    async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002
+        parts = divide(update.plan, group_of)
+        if not (self.offer.is_on and parts.safe and parts.waits):
+            return ()
+        return [f"if the rest is blocked, these are applied at once (on_blocked): {enumerated(parts.safe)}"]

@@ -15,6 +15,7 @@ import pytest
 
 from nodeagent.cli import _client, _plan_inputs
 from nodeagent.cli._follow import Ending, ending_without_signal
+from nodeagent.cli._plan_view import FALLBACK
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
 from nodeagent.reasons import Reason, hint
@@ -580,15 +581,15 @@ def test_a_staging_needs_a_host_and_its_daemon(cli: Cli, daemon: FakeDaemon, con
             {"kind": "full", "reason": "NextRootPrepared", "why": "another\x1b system"},
             "if an action fails: a full reboot, not a soft one: NextRootPrepared: another\\x1b system\n",
         ),
-        ({"kind": "full", "why": "reboot.soft is never"}, ""),
-        ({"kind": "kexec"}, ""),
+        ({"kind": "full", "why": "reboot.soft is never"}, f"{FALLBACK}\n"),
+        ({"kind": "kexec"}, f"{FALLBACK}\n"),
         (None, ""),
     ],
 )
 def test_a_plan_names_the_kind_of_its_fallback(
     cli: Cli, daemon: FakeDaemon, config: str, fallback: dict[str, str] | None, line: str
 ) -> None:
-    """The setting is not news; a kind of a newer daemon has no words here."""
+    """Also where the setting decides, and for a kind of a newer daemon, which has no words here."""
     daemon.answers["Plan"] = json.dumps(PLAN if fallback is None else {**PLAN, "fallback": fallback})
     answer = cli("plan", config)
     assert [found for found in answer.out.splitlines(keepends=True) if "if an action fails" in found] == [line][

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`apply` and `reboot` on a terminal: the plan, the question, and its answers."""
+"""`apply`, `rollback` and `reboot` on a terminal: the plan, the question, and its answers."""
 
 from __future__ import annotations
 
@@ -137,6 +137,71 @@ def test_a_host_of_a_cluster_is_refused_before_the_question(
 def test_a_reboot_is_held_back(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     assert cli("apply", config, "--no-reboot", "--json").json["no_reboot"] is True
     assert applied(daemon)[0]["no_reboot"].value is True
+
+
+ROLLBACK = pytest.mark.finding(
+    "users: rollback without a question", "A rollback shows its plan and prompts, with the options of apply."
+)
+
+
+def rolled_back(daemon: FakeDaemon) -> list[Any]:
+    return [call[1][0] for call in daemon.calls if call[0] == "Rollback"]
+
+
+@ROLLBACK
+def test_a_rollback_shows_its_plan_and_prompts(cli: Cli, daemon: FakeDaemon, terminal: Any, golden: Golden) -> None:
+    daemon.answers |= {"Plan": plan("Reboot"), "Rollback": "worker-1"}
+    terminal("y\n")
+    given = cli("rollback")
+    assert given.code == 0
+    golden("commands", "rollback, confirmed", given.out)
+    assert rolled_back(daemon)[0]["planned_disruption"].value == "reboot"
+    assert [call[1][1]["rollback"].value for call in daemon.calls if call[0] == "Plan"] == [True]
+    terminal("n\n")
+    given = cli("rollback")
+    assert (given.code, len(rolled_back(daemon))) == (6, 1)
+
+
+@ROLLBACK
+@pytest.mark.parametrize("words", [("--yes",), ("--json",)])
+def test_a_rollback_without_a_question(cli: Cli, daemon: FakeDaemon, terminal: Any, words: tuple[str, ...]) -> None:
+    daemon.answers["Rollback"] = "worker-1"
+    terminal("")
+    assert cli("rollback", *words).code == 0
+    assert [call[0] for call in daemon.calls] == ["Rollback"]
+
+
+@ROLLBACK
+def test_a_rollback_has_the_options_of_apply(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.answers |= {"Plan": plan("Reboot"), "Rollback": "worker-1"}
+    given = cli("rollback", "--no-reboot", "--boot-staged", "--allow-lockout", "--max-disruption", "drain")
+    assert (given.code, given.out.splitlines()[-1]) == (
+        0,
+        "going back to worker-1; nodeagent status --watch follows the update; a reboot waits for nodeagent reboot",
+    )
+    sent = {name: value.value for name, value in rolled_back(daemon)[0].items()}
+    assert sent == {"no_reboot": True, "boot_staged": True, "allow_lockout": True, "max_disruption": "drain"}
+    given = cli("rollback", "--dry-run", "--max-disruption", "drain")
+    assert (given.code, len(rolled_back(daemon))) == (4, 1)
+    assert "DisruptionExceeded" in given.err
+    assert cli("rollback", "--dry-run", "--json").json["schema"] == "nodeagent/plan/v1"
+
+
+@pytest.mark.finding("users: plans of large configs", "Outside of a cluster, a plan names no drain and no workload.")
+def test_a_host_without_a_cluster_drains_nothing(
+    cli: Cli, daemon: FakeDaemon, config: str, terminal: Any, golden: Golden
+) -> None:
+    answer = json.loads(plan("Restart")) | {"in_cluster": False, "disruption": "drain"}
+    for actions in (answer["actions"], answer["changes"][0]["actions"]):
+        actions.insert(0, {"type": "Drain", "because": ["file:/etc/app"]})
+    del answer["changes"][0]["actions"][0]["because"]
+    daemon.answers["Plan"] = json.dumps(answer)
+    terminal("y\n")
+    given = cli("apply", config)
+    assert given.code == 0
+    golden("commands", "apply, in no cluster", given.out)
+    # A limit counts the word of the plan.
+    assert applied(daemon)[0]["planned_disruption"].value == "drain"
 
 
 WAITING = {
