@@ -38,6 +38,7 @@ _BASE: Final[Mapping[str, type[Keys]]] = {
     "verify": answers.Verify,
     "explain": answers.Explain,
     "policy-suggest": answers.PolicySuggest,
+    "policy-check": answers.PolicyCheck,
     "lease": answers.LeaseAnswer,
     "machineconfig": answers.MachineConfig,
     "config": answers.SettingsShown,

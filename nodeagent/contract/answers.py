@@ -185,6 +185,18 @@ class PolicySuggest(Keys):
     more: Annotated[int, about("changes that the history leaves out")]
 
 
+class CheckedPolicy(Keys):
+    file: Annotated[str, about("the policy")]
+    entries: Annotated[int, about("entries of the policy; 0 if it is invalid")]
+    problems: Annotated[list[Wrong], about("what has to be corrected")]
+    extensions: Annotated[list[Wrong], about("what a cluster refuses or takes otherwise, by the key of the entry")]
+
+
+class PolicyCheck(Keys):
+    schema: Annotated[Literal["nodeagent/policy-check/v1"], about("the schema of this object")]
+    files: Annotated[list[CheckedPolicy], about("each policy, the weakest first")]
+
+
 class EtcdSnapshot(Keys):
     schema: Annotated[Literal["nodeagent/etcd-snapshot/v1"], about("the schema of this object")]
     path: Annotated[str, about("the file")]
