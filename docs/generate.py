@@ -389,13 +389,13 @@ def reasons() -> str:
 
 
 def reason_section(reason: AnyReason) -> str:
-    return f"### {reason}\n\n{paragraph(reason.hint)}"
+    return f"### {reason}\n\n{paragraph(reason.meaning)}\n\n{paragraph(f'**What to do:** {reason.hint}.')}"
 
 
-def paragraph(hint: str) -> str:
-    """A hint as a sentence of Markdown, in which words such as ``unit@.service`` and ``<name>`` stay as they are."""
-    text = re.sub(r"([*_<>\[\]`])", r"\\\1", hint)
-    return "\n".join(textwrap.wrap(f"**What to do:** {text}.", 100, break_on_hyphens=False, break_long_words=False))
+def paragraph(sentence: str) -> str:
+    """A sentence of Markdown, in which words such as ``unit@.service`` and ``<name>`` stay as they are."""
+    text = re.sub(r"([*_<>\[\]`])", r"\\\1", sentence).replace(r"\*\*What to do:\*\*", "**What to do:**")
+    return "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False, break_long_words=False))
 
 
 def messages() -> str:

@@ -29,15 +29,19 @@ _UNKNOWN = "journalctl -u nodeagent shows the details"
 
 
 class AnyReason(str):
-    """A reason, with its kind and its hint: of the base (``Reason``), or of a feature."""
+    """A reason, with its kind, its hint and its meaning: of the base (``Reason``), or of a feature.
+
+    The meaning is a sentence: what happened, or what the agent waits for. "" for a word of a newer agent.
+    """
 
     kind: Kind
     hint: str
+    meaning: str
 
-    def __new__(cls, word: str, kind: Kind = Kind.FAULT, hint: str = _UNKNOWN) -> Self:
+    def __new__(cls, word: str, kind: Kind = Kind.FAULT, hint: str = _UNKNOWN, meaning: str = "") -> Self:
         reason = str.__new__(cls, word)
         reason._value_ = word  # type: ignore[attr-defined]
-        reason.kind, reason.hint = kind, hint
+        reason.kind, reason.hint, reason.meaning = kind, hint, meaning
         return reason
 
 
@@ -51,5 +55,5 @@ class ReasonEnum(AnyReason, ReprEnum):
             return None
         reason = str.__new__(cls, value)
         reason._name_ = reason._value_ = value
-        reason.kind, reason.hint = Kind.FAULT, _UNKNOWN
+        reason.kind, reason.hint, reason.meaning = Kind.FAULT, _UNKNOWN, ""
         return reason

@@ -135,11 +135,12 @@ def _host_policy() -> tuple[Policy, str | None]:
 
 
 def _explain_reason(reason: AnyReason, *, as_json: bool) -> None:
-    advice = {"hint": reason.hint, "documentation": documentation(reason)}
+    advice = {"meaning": reason.meaning, "hint": reason.hint, "documentation": documentation(reason)}
     if as_json:
         _io.emit({"schema": SCHEMA, "domain": "reason", "key": reason, **advice})
     else:
         print(paint(reason, STRONG))
+        print(f"  means       {advice['meaning']}")
         print(f"  what to do  {advice['hint']}")
         print(f"  see         {advice['documentation']}")
 
@@ -163,7 +164,8 @@ def _target(text: str) -> tuple[str, str]:
 def _closest(text: str) -> str:
     """Return a hint with the word, the reason or the unit that was meant, "" if none is close."""
     if text.capitalize() in list(Phase):
-        return f"it is a phase, whose reason nodeagent status names; see {DOCUMENTATION}/reference/phases.md"
+        manual = f"man nodeagent, PHASES, or {DOCUMENTATION}/reference/phases.md"
+        return f"it is a phase, whose reason nodeagent status names; see {manual}"
     words = {str(word).lower(): str(word) for word in (*WORDS, *known_reasons())}
     close = [words[word] for word in get_close_matches(text.lower(), words, 1, cutoff=0.75)]
     name, dot, ending = text.rpartition(".")
@@ -226,7 +228,8 @@ def _rows(explanation: Explanation, recommended: Entry | None) -> Iterator[tuple
     if recommended is not None:
         yield "to avoid", f"{_entry_text(recommended)}, with the setting recommended_policy: true"
     elif explanation.source is PolicySource.NONE and explanation.actions and explanation.domain in ("file", "unit"):
-        yield "to avoid", f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"
+        manual = f"man nodeagent, POLICY, or {DOCUMENTATION}/usage/avoid-a-reboot.md"
+        yield "to avoid", f"an entry in /etc/nodeagent/policy.yaml: {manual}"
     if explanation.replaced is not None:
         yield "instead of", _entry_text(explanation.replaced)
     for entry in explanation.shadowed:

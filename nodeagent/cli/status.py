@@ -112,7 +112,8 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     if reason:
         yield "what now", paint(hint(reason, failed.get("name", "")), STRONG)
     if address := documentation(reason):
-        yield "see", address
+        # Many hosts reach no network but their own.
+        yield "see", f"nodeagent explain {reason}, or {address}"
     for problem in status.get("problems", ()):
         yield "problem", paint(printable(f"{problem['reason']}: {problem['message']}"), WARN)
         yield "what now", paint(hint(problem["reason"]), STRONG)

@@ -144,7 +144,7 @@ class Shadowed(Keys):
     policy: Annotated[PolicySource, about("whose it is")]
 
 
-class Explain(Keys):
+class Explain(Keys, rename={"from_": "from"}):
     """About a path, a unit, or a field of a config."""
 
     schema: Annotated[Literal["nodeagent/explain/v1"], about("the schema of this object")]
@@ -164,6 +164,10 @@ class Explain(Keys):
     ) = UNSET
     recommended_rule: Annotated[str | None, about("its rule, likewise")] | UnsetType = UNSET
     policy_file: Annotated[str | None, about("the policy that was read; null for none")] | UnsetType = UNSET
+    from_: (
+        Annotated[list[str], about("the MachineConfigs of the desired config that have the entry; empty for none")]
+        | UnsetType
+    ) = UNSET
     meaning: Annotated[str, about("of a reason: what it means")] | UnsetType = UNSET
     hint: Annotated[str, about("of a reason: what to do")] | UnsetType = UNSET
     documentation: Annotated[str, about("of a reason: address of its page")] | UnsetType = UNSET

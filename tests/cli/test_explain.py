@@ -13,11 +13,12 @@ from nodeagent.cli.main import main
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import with_rules
 from nodeagent.domains.sysctl import RULE
-from nodeagent.reasons import DOCUMENTATION, documentation, hint
+from nodeagent.reasons import DOCUMENTATION, documentation, hint, reason_of
 from nodeagent.settings.load import load
 from tests.cli.conftest import write
 from tests.support.golden import Golden
 
+OWN_ENTRY = f"an entry in /etc/nodeagent/policy.yaml: man nodeagent, POLICY, or {DOCUMENTATION}/usage/avoid-a-reboot.md"
 RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
 
 POLICY = {
@@ -163,8 +164,8 @@ def test_a_field_that_no_update_can_change(target: str, why: str, capsys: pytest
     [
         ("/etc/chrony.conf", [RESTART], "Restart chronyd.service, with the setting recommended_policy: true"),
         ("/etc/sysctl.d/a.conf", None, f"{RULE}, with the setting recommended_policy: true"),
-        ("/etc/unknown", None, f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"),
-        ("app.service", None, f"an entry in /etc/nodeagent/policy.yaml: {DOCUMENTATION}/usage/avoid-a-reboot.md"),
+        ("/etc/unknown", None, OWN_ENTRY),
+        ("app.service", None, OWN_ENTRY),
         ("osImageURL", None, ""),
         ("/etc/containers/policy.json", None, ""),
         ("fips", None, ""),
@@ -194,6 +195,7 @@ def test_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert found == {
         "domain": "reason",
         "key": "LeaseHeld",
+        "meaning": reason_of("LeaseHeld").meaning,
         "hint": hint("LeaseHeld"),
         "documentation": documentation("LeaseHeld"),
     }

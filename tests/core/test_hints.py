@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 import nodeagent
 from nodeagent import features
 from nodeagent.kinds import Kind, ReasonEnum
@@ -26,6 +28,22 @@ def test_reasons_are_camel_case_and_hints_are_one_line() -> None:
         assert "\n" not in text
         assert not text.endswith(".")
         assert len(text) <= 110, f"the hint of {reason} must fit into one line of nodeagent status: name one next step"
+
+
+@pytest.mark.finding(
+    "users: the meaning of reasons",
+    "Each reason has a sentence on what it means, in `nodeagent explain` and the reference.",
+)
+def test_each_reason_has_a_meaning() -> None:
+    for reason in known_reasons():
+        sentence = reason.meaning
+        # Some begin with a name, such as etcd.
+        assert re.fullmatch(r"[^\n]{10,}[^.]\.", sentence), f"write in a sentence what {reason} means"
+        assert len(sentence) <= 120, f"the meaning of {reason} must fit into one line of nodeagent explain"
+        assert sentence.rstrip(".").lower() != reason.hint.lower()
+    meanings = [reason.meaning for reason in known_reasons()]
+    assert len(set(meanings)) == len(meanings)
+    assert reason_of("SomethingNew").meaning == ""
 
 
 def test_the_text_of_each_hint(golden: Golden) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli.main import build_parser
+from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.update.states import Phase
 from tests.support import removed
 from tests.support.needs import needs
 
@@ -67,6 +69,14 @@ def test_the_manual_has_no_option_that_is_gone() -> None:
 
 
 @needs("groff")
+def test_the_manual_has_the_phases_and_a_policy_for_hosts_without_a_network() -> None:
+    text = MANUAL.read_text()
+    listed = text.partition(".SH PHASES")[2].partition(".SH POLICY")[0]
+    assert {*re.findall(r"^\.B (\w+)$", listed, re.MULTILINE)} == {*Phase}
+    example = text.partition(".nf\n")[2].partition(".fi\n")[0].replace("\\-", "-")
+    assert {*parse_policy(example.encode()).files} == {"/etc/chrony.conf"}
+
+
 def test_groff_has_nothing_against_it() -> None:
     done = subprocess.run(
         ["groff", "-man", "-Tutf8", "-ww", "-z", str(MANUAL)], capture_output=True, text=True, timeout=20, check=True

@@ -8,5 +8,5 @@ from nodeagent.kinds import Kind, ReasonEnum
 
 class FragmentReason(ReasonEnum):
     # fmt: off
-    FRAGMENTS_INVALID = "FragmentsInvalid", Kind.INPUT, "nodeagent render DIRECTORY shows all problems; correct or remove the named files"
+    FRAGMENTS_INVALID = "FragmentsInvalid", Kind.INPUT, "nodeagent render DIRECTORY shows all problems; correct or remove the named files", "The directory of MachineConfigs cannot be merged to one config."
     # fmt: on

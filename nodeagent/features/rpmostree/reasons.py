@@ -8,10 +8,10 @@ from nodeagent.kinds import Kind, ReasonEnum
 
 class RpmOstreeReason(ReasonEnum):
     # fmt: off
-    BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE, "change the image with bootc, or manage the host with rpm-ostree only"
-    TRANSACTION_BUSY = "TransactionBusy", Kind.REFUSED, "rpm-ostree status shows the transaction; the agent retries"
-    TRANSACTION_CANCELLED = "TransactionCancelled", Kind.RETRY, "rpm-ostree cancel, or the end of rpm-ostreed, cancelled it; the agent retries"
-    PACKAGE_UNAVAILABLE = "PackageUnavailable", Kind.FAULT, "correct extensions or kernelType, baseOSExtensionsContainerImage, or the repositories of the host"
-    TRANSACTION_STUCK = "TransactionStuck", Kind.RETRY, "the agent cancelled it and retries; journalctl -u rpm-ostreed shows the details"
-    TRANSACTION_LOST = "TransactionLost", Kind.RETRY, "rpm-ostreed died (journalctl -u rpm-ostreed); the agent retries"
+    BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE, "change the image with bootc, or manage the host with rpm-ostree only", "Only bootc can update this host, and the config changes what rpm-ostree would have to do."
+    TRANSACTION_BUSY = "TransactionBusy", Kind.REFUSED, "rpm-ostree status shows the transaction; the agent retries", "Another client uses rpm-ostree, which does one thing at a time."
+    TRANSACTION_CANCELLED = "TransactionCancelled", Kind.RETRY, "rpm-ostree cancel, or the end of rpm-ostreed, cancelled it; the agent retries", "The work of rpm-ostree was cancelled by another client, or rpm-ostreed ended."
+    PACKAGE_UNAVAILABLE = "PackageUnavailable", Kind.FAULT, "correct extensions or kernelType, baseOSExtensionsContainerImage, or the repositories of the host", "A package that the config needs is in no repository of this host."
+    TRANSACTION_STUCK = "TransactionStuck", Kind.RETRY, "the agent cancelled it and retries; journalctl -u rpm-ostreed shows the details", "rpm-ostree showed no progress for too long."
+    TRANSACTION_LOST = "TransactionLost", Kind.RETRY, "rpm-ostreed died (journalctl -u rpm-ostreed); the agent retries", "rpm-ostreed ended during the work."
     # fmt: on

@@ -444,7 +444,7 @@ PLAN = {
     "drain": True,
     "disruption": "reboot",
     "counts": {"added": 0, "changed": 1, "removed": 0, "total": 3},
-    "removal": {"removed": 0, "total": 3},
+    "removal": {"removed": 0, "total": 3, "part": False},
     "notes": ["warning: /etc/b has Windows line endings"],
     "drifted": ["file:/etc/c"],
     "drift": [
