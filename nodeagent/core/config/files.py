@@ -184,8 +184,9 @@ def _owner(owner: schema.Owner | None, key: str, where: Location) -> int | str |
 
 
 def _octal_advice(mode: int) -> str:
-    """Return the remedy for a mode whose leading zero was forgotten, such as 644."""
-    digits = str(mode)
+    """Return the remedy for a mode whose leading zero was forgotten, such as 644, or that is of Git."""
+    # Git writes the mode of a file as 100644.
+    digits = str(mode).removeprefix("100")
     if len(digits) != 3 or set(digits) - set("01234567"):
         return ""
-    return f": {digits} is decimal; write 0{digits} ({int(digits, 8)} in JSON)"
+    return f": {mode} is decimal; write 0{digits} ({int(digits, 8)} in JSON)"

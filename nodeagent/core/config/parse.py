@@ -27,6 +27,7 @@ from nodeagent.core.config.paths import has_control, path_problem
 from nodeagent.core.config.problems import Location, Problems, kind_of, shown
 from nodeagent.core.config.shape import shaped
 from nodeagent.core.config.text.document import check_text, inspect, is_json, load
+from nodeagent.core.config.text.yaml_document import foreign
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.config.unsupported import UnsupportedSections
 from nodeagent.errors import InvalidInput
@@ -109,7 +110,9 @@ def parse_stored(text: bytes) -> MachineConfig:
 def parse_document(data: object, what: str = "the MachineConfig", *, lenient: bool = False) -> MachineConfig:
     """Return the config in ``data``, as from ``document.load``. ``lenient``: problems are not errors."""
     if not isinstance(data, dict):
-        raise InvalidInput(f"{what} is invalid: must be an object, is {kind_of(data)}")
+        # A line of text is a string in YAML, also the first of a page that reports an error.
+        remedy = foreign(data.encode()) if isinstance(data, str) else ""
+        raise InvalidInput(f"{what} is invalid: {remedy or f'must be an object, is {kind_of(data)}'}")
     if kind := _other_kind(data):
         raise InvalidInput(f"{what} {kind}", reason=Reason.NOT_MACHINE_CONFIG)
     problems = Problems()
@@ -132,6 +135,8 @@ def _other_kind(data: dict[str, object]) -> str:
     items = data.get("items")
     if isinstance(items, list) and (kind is None or (isinstance(kind, str) and kind.endswith("List"))):
         return f"is a list of {len(items)} objects: take one of them (kubectl get machineconfig NAME -o yaml)"
+    if kind == "Kustomization":
+        return "is a Kustomization, which names other files: kubectl kustomize prints them as one"
     if isinstance(kind, str) and kind != KIND and (data.get("apiVersion") != API_VERSION or kind in _RENDERED):
         return (
             f"is of the kind {shown(kind)}, and a host takes a {KIND}: apply it to a cluster, whose controllers "

@@ -53,7 +53,7 @@ def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
     """Return ``value`` as a ``kind``. A field with a wrong value counts as absent."""
     if not isinstance(value, dict):
         if value is not None:
-            where.mistyped("", f"must be an object, is {kind_of(value)}")
+            where.mistyped("", f"must be an object, is {kind_of(value)}{_remedy(value, where)}")
         return kind()
     fields = fields_of(kind)
     named = {key: item for key, item in value.items() if key in fields}
@@ -113,6 +113,11 @@ def _name_of(value: object) -> str:
 def _remedy(value: object, where: Location) -> str:
     if where.path.endswith(".append") and isinstance(value, bool):
         return ": that is of Ignition 2, list what is appended"
+    if where.path.endswith(".contents") and isinstance(value, str):
+        return ": a text is the source of a data URL, as source: data:,text; butane makes it of inline text"
+    if where.path.endswith(".name") and isinstance(value, bool | int | float):
+        # YAML reads no, on and 12 as other values than their letters.
+        return ": write it in quotes"
     return _octal(value, where)
 
 

@@ -32,6 +32,10 @@ _FALSES: Final = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", 
 _INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)")
 _FRACTION = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)")
+_NO_BREAK: Final = b"\xc2\xa0"
+# Bytes of a text that show what it is.
+_STARTED: Final = 1000
+_MARKUP = re.compile(rb"<[!?a-zA-Z]")
 _NUMBER_START: Final = frozenset("0123456789+-.")
 
 
@@ -56,9 +60,25 @@ def load(text: bytes, what: str) -> object:
     return builder.root
 
 
+def foreign(text: bytes) -> str:
+    """Return what a text is that was pasted or loaded in place of a document, with the remedy; "" for any other."""
+    start = text[:_STARTED].lstrip()
+    if start.startswith(b"```"):
+        return "it is in a Markdown block: delete the lines with ```"
+    if _MARKUP.match(start):
+        return "it is a web page or XML: check the address that it was loaded from"
+    return ""
+
+
 def _advice(text: bytes, error: yaml.MarkedYAMLError) -> str:
-    """Return the remedy for the two mistakes that are made most often, which libyaml describes in its own terms."""
+    """Return the remedy for the mistakes that are made most often, which libyaml describes in its own terms."""
+    if what := foreign(text):
+        return f": {what}"
     mark, lines = error.problem_mark, text.splitlines()
+    # It looks like a blank. libyaml takes it for a letter, and fails there or some lines later.
+    for number, line in enumerate(lines[: mark.line + 1] if mark is not None else (), 1):
+        if _NO_BREAK in line[: len(line) - len(line.lstrip(b" " + _NO_BREAK))]:
+            return f": line {number} is indented with a no-break space (U+00A0): write a blank"
     if mark is not None and mark.line < len(lines) and lines[mark.line][: mark.column + 1].endswith(b"\t"):
         return ": indent with spaces, not with tabs"
     if error.problem == "did not find expected key":
