@@ -15,6 +15,7 @@ from nodeagent.cli.main import main
 from nodeagent.core.config.parse import parse
 from nodeagent.settings.load import load
 from tests.cli.conftest import machine_config, write
+from tests.support.schemas import assert_fitting
 
 SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGKBGq0mTDtiMvTGAgKFZsdUfnrOuV9zQhZPm1k1l5aV ring"
 ROLE = "machineconfiguration.openshift.io/role"
@@ -136,7 +137,9 @@ def test_explain_names_the_fragments_of_an_entry(
     users = {"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [SSH_KEY]}]}}
     write(pool / "args.json", fragment("60-args", {}, kernelArguments=["nosmt"], ignition=users))
     assert main(["explain", target, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["from"] == names
+    text = capsys.readouterr().out
+    assert_fitting(text)
+    assert json.loads(text)["from"] == names
     assert main(["explain", target]) == 0
     rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert (["from", f"{', '.join(names)} ({pool})"] in rows) is bool(names)
