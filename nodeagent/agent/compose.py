@@ -55,6 +55,7 @@ from nodeagent.settings.schema import Settings
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.coordination import Backend
 from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.store import Notes
 from nodeagent.update.ports.system import Deployments
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
 
 MACHINE_ID: Final = Path("/etc/machine-id")
 T = TypeVar("T")
+# The note with the feature that serves the deployments, from the first staging on.
+SERVED_BY: Final = "deployments"
 # The keyspace before etcd gets another image: the old etcd refuses to start once the cluster has a newer version.
 SNAPSHOT: Final = "etcd-before-change.db"
 
@@ -226,8 +229,11 @@ async def open_adapters(
         # The last valid settings may have another level than the readable part of invalid ones.
         log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
-    port = await deployments_of(units, settings)
-    os = HostDeployments(port, report) if port is not None else None
+    served = await deployments_of(units, settings, await store.note(SERVED_BY))
+    os = None
+    if served is not None:
+        by, port = served
+        os = HostDeployments(port, report, begins=partial(keep_choice, store, by))
     made = partial(Adapters, settings, report, store, units, power, os, bus, static_pods, only_plan=only_plan)
     adapters = await asyncio.to_thread(made)
     if adapters.api is not None:
@@ -235,12 +241,24 @@ async def open_adapters(
     return adapters
 
 
-async def deployments_of(units: Systemd, settings: Settings) -> Deployments | None:
-    """Return what serves the deployments of this host: that of the first feature that has one."""
-    for door in doors().values():
-        if door.deployments is not None and (port := await door.deployments(units, settings)) is not None:
-            return port
+async def deployments_of(units: Systemd, settings: Settings, chosen: str = "") -> tuple[str, Deployments] | None:
+    """Return the feature that serves the deployments of this host, and what does it: that of the first that has one.
+
+    ``chosen`` is the feature that has staged an OS here before, "" for none. No other one is asked then.
+    """
+    for name, door in doors().items():
+        if door.deployments is None or chosen not in ("", name):
+            continue
+        if (port := await door.deployments(units, settings, chosen == name)) is not None:
+            return name, port
     return None
+
+
+async def keep_choice(notes: Notes, name: str) -> None:
+    """Record which feature stages here: what one has staged, another one would not know as its own."""
+    # Each staging asks, and a write would be a sync of the disk.
+    if await notes.note(SERVED_BY) != name:
+        await notes.keep_note(SERVED_BY, name)
 
 
 def _static_pods(store: SqliteStore, state_dir: Path) -> KubeletStaticPods:

@@ -5,11 +5,46 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.door import Door
+from nodeagent.core.self_check import OsService
+from nodeagent.door import Base, Door, Feature
 from nodeagent.features.bootc.reasons import BootcReason
+from nodeagent.host.dbus.client import Bus
+from nodeagent.settings.schema import Settings
+from nodeagent.update.ports.host import Units
+from nodeagent.update.ports.system import Deployments
+
+
+async def _deployments(units: Units, settings: Settings, chosen: bool) -> Deployments | None:
+    from nodeagent.features.bootc.adapter import Bootc
+    from nodeagent.features.bootc.host import is_ours
+
+    return Bootc(units, min_free=_min_free(settings)) if await is_ours(units, chosen=chosen) else None
+
+
+async def _os_service(bus: Bus) -> OsService | None:
+    from nodeagent.features.bootc.host import read_os_service
+
+    return await read_os_service(bus)
+
+
+def _open(base: Base) -> Feature:
+    from nodeagent.features.bootc.adapter import Bootc
+
+    port = base.ports.os.port if base.ports.os is not None else None
+    if not isinstance(port, Bootc):
+        return Feature()
+    return Feature(use=lambda settings: port.use(min_free=_min_free(settings)))
+
+
+def _min_free(settings: Settings) -> int:
+    return settings.os.free_space << 20
+
 
 DOOR: Final = Door(
     title="bootc",
-    page="usage/update-the-os.md",
+    page="usage/bootc.md",
     reasons=BootcReason,
+    deployments=_deployments,
+    os_service=_os_service,
+    open=_open,
 )

@@ -11,12 +11,20 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+from nodeagent.core.config.image import OstreeCommit
 from nodeagent.core.config.packages import KERNELS
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import OsTarget
+from nodeagent.core.self_check import OsService
 from nodeagent.errors import Problem, Unreconcilable
 from nodeagent.features.bootc.reasons import BootcReason
+from nodeagent.features.bootc.units import PULL
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.ostree.checks import Space, refuse_updater
 from nodeagent.host.ostree.programs import Services
+from nodeagent.host.ostree.sysroot import SysrootFiles, read_origin
+from nodeagent.host.systemd import Systemd
+from nodeagent.reasons import hint
 
 # A host with this daemon is served by it, also beside bootc.
 DAEMON: Final = "rpm-ostreed.service"
@@ -29,17 +37,32 @@ LAYERED: Final = frozenset({"rpmostree", "packages", "overrides", "modules"})
 _KERNELS: Final = frozenset(package for packages in KERNELS.values() for package in packages)
 _BOOTED: Final = "run/ostree-booted"
 _ROOT: Final = Path("/")
+_UPDATERS: Final = (
+    ("zincati.service", "Zincati"),
+    ("bootc-fetch-apply-updates.timer", "bootc's automatic update"),
+    ("bootc-fetch-apply-updates.service", "bootc's automatic update"),
+)
+_SYSROOT_HINT: Final = "free space: ostree admin cleanup, df -h /sysroot"
+_BOOT_HINT: Final = "free space: ostree admin status (undeploy old or pinned deployments), ls /boot"
 
 
-async def is_ours(services: Services, root: Path = _ROOT) -> bool:
-    """Return whether libostree booted this host, and what bootc brings is there and no rpm-ostree."""
+async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = False) -> bool:
+    """Return whether libostree booted this host, and what bootc brings is there and no rpm-ostree.
+
+    ``chosen``: it was so when an OS was staged here for the first time. Then it stays so beside rpm-ostree.
+    """
+    if not await asyncio.to_thread((root / _BOOTED).exists):
+        return False
+    if chosen:
+        return True
     if not await asyncio.to_thread(_has_programs, root):
         return False
+    # A masked one may be there for a while only; its own check says so.
     return (await services.state(DAEMON)).load == "not-found"
 
 
 def _has_programs(root: Path) -> bool:
-    return (root / _BOOTED).exists() and any((root / program).exists() for program in (BOOTC, PULLER))
+    return any((root / program).exists() for program in (BOOTC, PULLER))
 
 
 def check_puller(root: Path) -> None:
@@ -67,3 +90,41 @@ def refuse_layered(groups: Collection[str], deployment: str) -> None:
     if found := LAYERED.intersection(groups):
         message = f"{deployment} has changes of rpm-ostree ({', '.join(sorted(found))}), and this host has none"
         raise Unreconcilable(message, reason=BootcReason.HAS_LAYERS)
+
+
+async def read_os_service(bus: Bus, root: Path = _ROOT) -> OsService | None:
+    """Return what serves the OS of this host, None if that is not bootc's. Raises ``AgentError``."""
+    if not await is_ours(Systemd(bus), root):
+        return None
+    try:
+        await asyncio.to_thread(check_puller, root)
+    except Unreconcilable as error:
+        # The check and the refusal of a config have the same reason.
+        return OsService("ostree container", PULL, f"{error.message} ({error.reason})", hint(error.reason))
+    return OsService("ostree container", PULL)
+
+
+class StagingChecks:
+    """Checks before staging. ``min_free`` is in bytes."""
+
+    def __init__(self, services: Services, root: Path, min_free: int) -> None:
+        self._services = services
+        self._root = root
+        self.space = Space(root, min_free, sysroot_hint=_SYSROOT_HINT, boot_hint=_BOOT_HINT)
+
+    async def check(self, state: SysrootFiles, target: OsTarget) -> None:
+        """Raise ``Unreconcilable`` (``NoLayering``, ``HasLayers``, ``NoPuller``, ``ImageNeeded``) or ``Refused``
+        (``OtherDriver``, ``NoSpace``, ``BootFull``) if staging must not begin."""
+        refuse_packages(target)
+        origin = await asyncio.to_thread(read_origin, self._root, state.booted.id)
+        refuse_layered(origin, state.booted.id)
+        if isinstance(target.image, OstreeCommit):
+            message = f"{target.image.refspec} is a commit in an ostree remote, and this host is updated by images"
+            raise Unreconcilable(message, reason=BootcReason.IMAGE_NEEDED)
+        if target.image is not None:
+            await asyncio.to_thread(check_puller, self._root)
+        for unit, name in _UPDATERS:
+            await refuse_updater(self._services, unit, name)
+        await asyncio.to_thread(self.space.check_sysroot)
+        if target.image is not None:
+            await self.space.check_boot(state.deployments, state.entries)

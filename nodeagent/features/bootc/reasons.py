@@ -9,6 +9,8 @@ from nodeagent.kinds import Kind, ReasonEnum
 class BootcReason(ReasonEnum):
     # fmt: off
     NO_PULLER = "NoPuller", Kind.UNRECONCILABLE, "build bootc into the image (it brings ostree container), or remove the OS from the config", "The config changes the OS, and the host lacks the program that pulls images."
+    IMAGE_NEEDED = "ImageNeeded", Kind.UNRECONCILABLE, "name a container image by digest in osImageURL", "The config names a commit of an ostree remote, on a host that is updated by images."
+    SYSROOT_BUSY = "SysrootBusy", Kind.REFUSED, "lsof /ostree/lock shows the program that has the lock; the agent retries", "Another program has held the lock of the deployments for too long."
     NO_LAYERING = "NoLayering", Kind.UNRECONCILABLE, "build the packages into the image, and remove extensions and kernelType from the config", "The config has packages or a kernel that only layering can add, which bootc hosts do not have."
     HAS_LAYERS = "HasLayers", Kind.UNRECONCILABLE, "build the packages into an image and change to it with bootc switch, which drops the layers of rpm-ostree", "The booted OS has packages that rpm-ostree layered, which an update by image would lose."
     BOUND_IMAGES = "BoundImages", Kind.FAULT, "remove usr/lib/bootc/bound-images.d from the image: bootc alone pulls them; the config can have their units", "The image names container images that bootc pulls beside it, and nodeagent does not."

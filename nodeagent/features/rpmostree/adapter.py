@@ -51,6 +51,8 @@ class RpmOstree(LibostreeBackEnd):
     ``min_free`` is how many bytes must be free in /sysroot before staging.
     """
 
+    removal = "rpm-ostree cleanup -p"
+
     def __init__(
         self,
         services: Services,
@@ -184,7 +186,7 @@ class RpmOstree(LibostreeBackEnd):
                 state = await session.read()
                 # rpm-ostree replaces a staged deployment without a question, so the owner is checked before each
                 # request.
-                await self._refuse_foreign(state, own, replace)
+                await self._refuse_foreign(state.first, own, replace)
                 if (staged := state.staged) and staged.id not in own.good:
                     await self._drop(session, state, staged, own, busy)
                     sent += 1
@@ -220,23 +222,6 @@ class RpmOstree(LibostreeBackEnd):
                 elif SAME_REFS not in outcome.text:
                     raise await self._rejected(session, failure(outcome.text, request.doing), own, busy)
         raise Terminal(f"cannot stage: not complete after {_REQUESTS} transactions", reason=Reason.STAGE_INCOMPLETE)
-
-    async def _refuse_foreign(self, state: SysrootState, own: OwnDeployments, replace: str) -> None:
-        """Refuse to replace a deployment of another client, which the daemon would use as the base and discard.
-
-        A staged deployment is from this boot, so the record knows it. A finalized one may be older than the record.
-        """
-        first = state.first
-        if first.booted or (first.id == replace and not first.staged):
-            return
-        if first.staged and await asyncio.to_thread(self._ownership.owns, first):
-            own.ours.add(first.id)
-            return
-        what = first.version or first.digest or first.checksum
-        message = f"{first.id} ({what}) is {'staged' if first.staged else 'the next to boot'}, but not by nodeagent"
-        raise Refused(
-            message, reason=Reason.STAGED_BY_OTHER, hint="find its owner, or remove it: rpm-ostree cleanup -p"
-        )
 
     async def _settle(self, session: Session, before: SysrootState, own: OwnDeployments, *, good: bool) -> None:
         """Record the result of an ended transaction. If it cannot be read, the record stays open."""

@@ -14,7 +14,7 @@ from nodeagent.update.ports.host import Units
 from nodeagent.update.ports.system import Deployments
 
 
-async def _deployments(units: Units, settings: Settings) -> Deployments | None:
+async def _deployments(units: Units, settings: Settings, _chosen: bool) -> Deployments | None:
     from nodeagent.features.rpmostree.adapter import RpmOstree
     from nodeagent.features.rpmostree.host import is_ours
 

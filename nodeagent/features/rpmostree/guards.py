@@ -49,7 +49,7 @@ class Guards:
         """Return the error for a host without the daemon, None for a host with a daemon, even if it does not work."""
         if (await self._services.state(SERVICE)).load != "not-found":
             return None
-        return await asyncio.to_thread(without_daemon, self._root)
+        return without_daemon()
 
     async def _other_driver(self, session: Session) -> None:
         for unit, name in _UPDATERS:

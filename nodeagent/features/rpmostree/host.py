@@ -48,10 +48,8 @@ def bootc_host() -> Unreconcilable:
     return Unreconcilable("this host is updated by bootc only and has no rpm-ostree", reason=RpmOstreeReason.BOOTC_HOST)
 
 
-def without_daemon(root: Path) -> Unreconcilable:
-    """Return the error of a host with deployments of ostree and without rpm-ostree. Blocks."""
-    if (root / "usr/bin/bootc").exists():
-        return bootc_host()
+def without_daemon() -> Unreconcilable:
+    """Return the error of a host with deployments of ostree and without rpm-ostree."""
     return Unreconcilable("this host has deployments, but no rpm-ostree", reason=Reason.NO_DEPLOYMENTS)
 
 
@@ -67,7 +65,7 @@ async def read_os_service(bus: Bus, root: Path = _ROOT) -> OsService | None:
     (path,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (SERVICE,))
     match await bus.get(NAME, path, UNIT, "LoadState"):
         case "not-found":
-            return _refused(await asyncio.to_thread(without_daemon, root))
+            return _refused(without_daemon())
         case "masked":
             return OsService("rpm-ostree", SERVICE, f"{SERVICE} is masked", f"systemctl unmask {SERVICE}")
         case _:

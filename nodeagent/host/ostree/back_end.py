@@ -21,7 +21,7 @@ from nodeagent.host.ostree.finalization import Finalization
 from nodeagent.host.ostree.programs import CommandTiming, Services
 from nodeagent.host.ostree.redeployment import Redeployment
 from nodeagent.host.ostree.soft_reboot import SoftReboot
-from nodeagent.host.ostree.staged import Ownership, StagedState
+from nodeagent.host.ostree.staged import OwnDeployments, Ownership, StagedState
 from nodeagent.reasons import Reason
 
 
@@ -40,11 +40,30 @@ class LibostreeBackEnd(ABC):
         self._finalization = Finalization(services, self._staged, make_bus, root, timing)
         self._redeployment = Redeployment(make_bus, root, timing)
 
+    # The command that removes a staged deployment, for a hint; "" for that of the reason.
+    removal: str = ""
+
     @abstractmethod
     async def list(self) -> Sequence[Deployment]: ...
 
     async def _is_good(self, deployment: str) -> bool:
         return deployment in await asyncio.to_thread(self._ownership.good)
+
+    async def _refuse_foreign(self, first: Deployment, own: OwnDeployments, replace: str) -> None:
+        """Refuse to replace a deployment of another program: without a question, it would be the base and be gone.
+
+        ``first`` boots next. ``replace`` is an owned one that is not staged any more. A staged deployment is from this
+        boot, so the record knows it. A finalized one may be older than the record.
+        """
+        if first.booted or (first.id == replace and not first.staged):
+            return
+        if first.staged and await asyncio.to_thread(self._ownership.owns, first):
+            own.ours.add(first.id)
+            return
+        what = first.version or first.digest or first.checksum
+        message = f"{first.id} ({what}) is {'staged' if first.staged else 'the next to boot'}, but not by nodeagent"
+        hint = f"find its owner, or remove it: {self.removal}" if self.removal else ""
+        raise Refused(message, reason=Reason.STAGED_BY_OTHER, hint=hint)
 
     async def unlock(self, deployment: str) -> None:
         if not await self._is_good(deployment):

@@ -16,7 +16,10 @@ No lock is taken: a program that changes the deployments replaces whole files.
 from __future__ import annotations
 
 import configparser
+import fcntl
 import json
+import os
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +36,8 @@ _IMAGE: Final = "container-image-reference"
 _DIGEST: Final = "ostree.manifest-digest"
 _CONFIG: Final = "ostree.container.image-config"
 _VERSION_LABEL: Final = "org.opencontainers.image.version"
+# struct flock: type, whence, start, length, pid.
+_FLOCK: Final = "hhqqi4x"
 # Bytes of an origin file.
 _MAX_ORIGIN: Final = 1 << 16
 
@@ -84,6 +89,18 @@ def read_sysroot(root: Path) -> SysrootFiles:
     deployments = tuple(_deployment(root, each, here, lock, entries) for each in ids)
     booted = next(d for d in deployments if d.booted)
     return SysrootFiles(deployments, entries, booted)
+
+
+def lock_is_held(root: Path) -> bool:
+    """Return whether a program has the lock of the sysroot, without taking it. Blocks."""
+    wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        with (root / "ostree/lock").open("rb") as file:
+            found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, wanted)
+    except OSError:
+        # Without the file nothing has locked it yet.
+        return False
+    return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
 
 
 def directory_of(root: Path, deployment: str) -> Path:
@@ -138,6 +155,7 @@ def _deployment(
     if arguments is None:
         # A shutdown uses those of the booted one for a staged one without its own.
         arguments = entries[deployment if staged is None else booted].kernel_arguments
+    # It may be replaced at the same time; then the next look has the rest.
     origin = read_origin(root, deployment)
     source: Mapping[str, Any] = origin.get("origin", {})
     digest, version = image_metadata(root, checksum)

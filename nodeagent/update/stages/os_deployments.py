@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -56,17 +56,22 @@ class BootedSide(Enum):
     OTHER = "other"
 
 
+async def _nothing() -> None:
+    pass
+
+
 @dataclass(eq=False)
 class HostDeployments:
     """Wraps what changes the boot order, and reports each change of it. Raises the errors of ``Deployments``.
 
     ``guards`` are called before the boot order changes. The boot loader must reach a deployment that works after a
-    power cut at any step.
+    power cut at any step. ``begins`` is called before each staging.
     """
 
     port: Deployments
     reporter: Reporter
     guards: Sequence[Guard] = ()
+    begins: Callable[[], Awaitable[None]] = _nothing
     _booted: Deployment | None = field(default=None, init=False)
     _reported: Once[tuple[Deployment, ...]] = field(default_factory=Once, init=False)
     # Bytes of the last staging, and what the deployment that it made changes.
@@ -119,6 +124,7 @@ class HostDeployments:
             on_progress(progress)
 
         self._fetched = None
+        await self.begins()
         try:
             return await self.port.stage(target, credentials=credentials, replace=replace, on_progress=progressed)
         finally:

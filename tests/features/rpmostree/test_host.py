@@ -45,9 +45,6 @@ async def test_the_back_end_of_the_os(bus: Bus, private_bus: PrivateBus, tmp_pat
         assert ("is masked" in service.why, "unmask" in service.remedy) == (True, True)
         systemd.properties["LoadState"] = Variant("s", "not-found")
         assert await refused(bus, tmp_path) == "NoDeployments"
-        (tmp_path / "usr/bin").mkdir(parents=True)
-        (tmp_path / "usr/bin/bootc").touch()
-        assert await refused(bus, tmp_path) == "BootcHost"
 
 
 async def refused(bus: Bus, root: Path) -> str:

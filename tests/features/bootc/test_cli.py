@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nodeagent write-sysroot` changes no mount of the host."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nodeagent.features.bootc import cli
+
+ARGUMENTS = argparse.Namespace(arguments=["container", "image", "pull"])
+
+
+@pytest.fixture
+def mounts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    ran: list[Any] = []
+
+    def run(command: tuple[str, ...], **_options: object) -> SimpleNamespace:
+        ran.append(command)
+        return SimpleNamespace(returncode=0)
+
+    def become(program: str, words: list[str]) -> None:
+        ran.append((program, *words))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr("os.execv", become)
+    return ran
+
+
+def test_not_in_the_mounts_of_the_host(
+    mounts: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_mounts_of_the_host", lambda: True)
+    assert cli.run(ARGUMENTS) == 1
+    assert mounts == []
+    assert "mount namespace of its own" in capsys.readouterr().err
+
+
+def test_ostree_takes_its_place(mounts: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_mounts_of_the_host", lambda: False)
+    cli.run(ARGUMENTS)
+    assert mounts == [
+        ("/usr/bin/mount", "-o", "remount,rw", "/sysroot"),
+        ("/usr/bin/ostree", "/usr/bin/ostree", "container", "image", "pull"),
+    ]
