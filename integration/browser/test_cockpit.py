@@ -127,6 +127,43 @@ async def test_a_preview_has_values_and_the_diff(page: CockpitPage, cockpit_root
             assert await page.text("#result") == ""
 
 
+LARGE = {f"/etc/kubernetes/static-pod-resources/{index}.yaml": "one%0Atwo%0A" for index in range(300)}
+# Pixels. A preview had 36,000.
+BEARABLE = 3000
+
+
+async def test_a_preview_of_300_files(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+        async with daemon.running(LIMIT) as client:
+            await client.apply(source("worker-1").text.decode())
+            await page.open(address)
+            await page.shows("#sentence", "worker-1 is in force")
+            await page.enter("#config", source("worker-2", LARGE).text.decode())
+            await page.click("#preview")
+            await page.shows("#result .changes", "added 300 files below /etc/kubernetes/static-pod-resources")
+            assert await page.run("return document.getElementById('result').scrollHeight") < BEARABLE
+            assert await page.faults() == []
+            await page.click("#result .changes summary")
+            await page.shows("#result .changes", "added file:/etc/kubernetes/static-pod-resources/299.yaml")
+
+
+async def test_a_change_of_rights_ends_no_call(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
+        async with daemon.running(LIMIT) as client:
+            await client.apply(source("worker-1").text.decode())
+            await page.open(address)
+            await page.shows("#sentence", "worker-1 is in force")
+            script = """
+                return import('./bus.js').then(({ Caller }) => {
+                    const caller = new Caller();
+                    const before = caller.call('History', 20);
+                    caller.renew();
+                    return Promise.all([before, caller.call('History', 20)]);
+                }).then(() => 'answered', error => error.reason);
+            """
+            assert await page.run(script) == "answered"
+
+
 async def test_each_problem_of_a_config_is_shown(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
     bad = source("<img src=x>", {"relative": "1", "/etc/a/../b": "2"}).text.decode()
     with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
@@ -176,13 +213,13 @@ async def test_the_previous_config_comes_back(page: CockpitPage, cockpit_root: P
             await client.apply(source("worker-1").text.decode())
             await page.shows("#sentence", "worker-1 is in force")
             await page.click("#rollback")
-            await page.click("#confirm-yes")
             await page.shows("#rollback-result", "NoPrevious")
-            await page.shows("#rollback-result", "What now: apply the config that you want")
+            await page.shows("#rollback-result", "What now: ")
             await client.apply(source("worker-2").text.decode())
             await page.shows("#sentence", "worker-2 is in force")
             await page.click("#rollback")
             await page.shows("#confirm", "Roll back worker-2?")
+            await page.shows("#confirm", "worker-2 → worker-1")
             assert await page.faults() == []
             await page.click("#confirm-no")
             await page.hides("#confirm")

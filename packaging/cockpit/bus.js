@@ -44,27 +44,45 @@ function callError({ name, message, problem }) {
 /* Calls methods, with administrative access where the session has it. */
 export class Caller {
     #client = null;
+    // The calls of each connection that have no answer yet.
+    #pending = new Map();
 
     async call(method, ...args) {
         if (this.#client === null) {
-            const client = cockpit.dbus(NAME, { bus: "system", superuser: "try" });
-            client.addEventListener("close", () => {
-                if (this.#client === client)
+            const opened = cockpit.dbus(NAME, { bus: "system", superuser: "try" });
+            opened.addEventListener("close", () => {
+                if (this.#client === opened)
                     this.#client = null;
             });
-            this.#client = client;
+            this.#client = opened;
         }
+        const client = this.#client;
+        this.#pending.set(client, (this.#pending.get(client) ?? 0) + 1);
         try {
-            return await this.#client.call(PATH, MANAGER, method, args, { timeout: DEADLINE });
+            return await client.call(PATH, MANAGER, method, args, { timeout: DEADLINE });
         } catch (error) {
             throw callError(error);
+        } finally {
+            this.#pending.set(client, this.#pending.get(client) - 1);
+            if (client !== this.#client)
+                this.#end(client);
         }
     }
 
-    /* Close the connection. The next call opens one with the present rights. */
-    close() {
-        this.#client?.close();
+    /* Let the next call open a connection, with the present rights. Calls without an answer keep theirs: the rights
+       of a slow host may change seconds after the page has asked for the history. */
+    renew() {
+        const client = this.#client;
         this.#client = null;
+        if (client !== null)
+            this.#end(client);
+    }
+
+    #end(client) {
+        if (this.#pending.get(client))
+            return;
+        this.#pending.delete(client);
+        client.close();
     }
 }
 

@@ -58,6 +58,8 @@ function timeLine(trail) {
 
 export class HistorySection {
     #caller;
+    // Several events read it, and the answer to the last request counts.
+    #asked = 0;
 
     constructor(caller) {
         this.#caller = caller;
@@ -65,14 +67,18 @@ export class HistorySection {
 
     /* Read the history again. Open entries stay open. */
     async read() {
+        const asked = ++this.#asked;
         try {
             const [answer] = await this.#caller.call("History", SHOWN);
+            if (asked !== this.#asked)
+                return;
             const { updates } = JSON.parse(answer);
             const open = new Set([...document.querySelectorAll("#history details[open]")].map(each => each.dataset.id));
             byId("history").replaceChildren(...updates.map(update => this.#entry(update, open)));
             byId("history-result").replaceChildren(updates.length ? "" : "No update yet.");
         } catch (error) {
-            byId("history-result").replaceChildren(failure(error));
+            if (asked === this.#asked)
+                byId("history-result").replaceChildren(failure(error));
         }
     }
 

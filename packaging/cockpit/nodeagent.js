@@ -15,7 +15,12 @@ const update = new UpdateSection(caller);
 const maintenance = new MaintenanceSection(caller);
 const history = new HistorySection(caller);
 let running = false;
-onRights(() => caller.close());
+onRights(() => {
+    caller.renew();
+    // What could not be read before may be read now.
+    if (running)
+        history.read();
+});
 
 watch({
     changed(status) {

@@ -4,7 +4,7 @@
 import { CallError } from "./bus.js";
 import { confirm } from "./confirm.js";
 import { byId, element, failure, notice } from "./dom.js";
-import { costOf, planOf } from "./plan.js";
+import { actionsOf, costOf, planOf } from "./plan.js";
 import { isAdmin, onRights } from "./rights.js";
 import { underWay } from "./status.js";
 
@@ -105,23 +105,26 @@ export class UpdateSection {
         const text = byId("config").value;
         this.#plan = null;
         const asked = ++this.#revision;
-        const [answer] = await this.#caller.call("Plan", text, {
-            diff: { t: "b", v: true }, problems: { t: "b", v: true },
-        });
+        const plan = await this.#planFor(text, { diff: { t: "b", v: true } });
         // The text was edited while the plan was made.
         if (asked !== this.#revision)
             return null;
-        const plan = JSON.parse(answer);
-        if (plan.error)
-            throw new CallError(plan.error);
         this.#plan = { text, plan };
         return planOf(plan);
     }
 
+    async #planFor(text, options) {
+        const [answer] = await this.#caller.call("Plan", text, { ...options, problems: { t: "b", v: true } });
+        const plan = JSON.parse(answer);
+        if (plan.error)
+            throw new CallError(plan.error);
+        return plan;
+    }
+
     async #apply() {
         const { text, plan } = this.#plan;
-        const parts = [element("p", {}, costOf(plan)[1]), element("ol", {}, ...plan.actions.map(each =>
-            element("li", {}, [each.type, each.unit].filter(Boolean).join(" "))))];
+        const parts = [element("p", {}, costOf(plan)[1]), element("ol", {}, ...actionsOf(plan).map(each =>
+            element("li", {}, each)))];
         if (!await confirm(`Apply ${plan.to}?`, parts, "Apply"))
             return null;
         // More than was confirmed is refused, if the host has changed since the preview.
@@ -143,11 +146,10 @@ export class UpdateSection {
 
     async #rollback() {
         const { Current } = this.#status;
-        const parts = [element("p", {}, "The config before it becomes the desired one, including its OS. This takes what the "
-            + "way there took: services may restart, workloads may move away, and the host may reboot, which ends this session.")];
-        if (!await confirm(`Roll back ${Current}?`, parts, "Roll back"))
+        const plan = await this.#planFor("", { rollback: { t: "b", v: true } });
+        if (!await confirm(`Roll back ${Current}?`, [planOf(plan)], "Roll back"))
             return null;
-        const [config] = await this.#caller.call("Rollback", {});
+        const [config] = await this.#caller.call("Rollback", { planned_disruption: { t: "s", v: plan.disruption } });
         return notice("good", "Accepted", `${config} is the desired config. The status above follows the update.`);
     }
 }
