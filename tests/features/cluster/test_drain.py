@@ -54,7 +54,7 @@ async def drain(directory: Path, api: Api, check_lease: Any, deadline: float = 2
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
             with pytest.raises(Refused) as caught:
                 await KubeNode(client, "n", Clock(), check_lease=check_lease, **options).drain("op", deadline)
     return caught.value.reason

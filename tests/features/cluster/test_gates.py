@@ -60,7 +60,7 @@ async def held(directory: Path, api: Api, *, free: bool = False) -> str:
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
             gates = KubeGates(client, "n", controls_node=False)
             try:
                 await (gates.free_machine() if free else gates.hold_machine())
@@ -137,7 +137,7 @@ async def test_an_update_by_bootc_operator(
     async with serving(None) as server:
         server.answer = respond
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=10.0) as client:
             gates = KubeGates(client, "n", controls_node=False)
             if not reason:
                 await gates.check()

@@ -27,7 +27,7 @@ async def refusals(directory: Path, answer: Any, target: OsTarget | None) -> tup
     reasons = []
     async with serving(answer) as server:
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
             guard = ClusterGuard(client, "n")
             nothing: Any = None
             run: Any = SimpleNamespace(update=SimpleNamespace(target=target))

@@ -124,7 +124,7 @@ async def agent(
     async with serving(Answer()) as server:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
             shake = Handshake(
                 client,
                 "n",
@@ -280,7 +280,7 @@ async def test_a_store_that_fails_ends_it(tmp_path: Path) -> None:
     async with serving(Answer()) as server:
         server.answer = api
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=10.0) as client:
             shake = Handshake(client, "n", Memory(broken=True), changed=lambda _: None, every=0.01)
             with pytest.raises(Terminal, match="no space"):
                 await asyncio.wait_for(shake.run(), 20)

@@ -120,7 +120,7 @@ async def scene(directory: Path) -> AsyncIterator[Scene]:
     async with serving(None) as server:
         server.answer = leases.answer
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), clock, timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), clock, timeout=10.0) as client:
             lease = KubeLease(client, HostIdentity("n1", "host-a"), memory, clock)
             yield Scene(leases, memory, lease, client, clock)
 

@@ -52,7 +52,7 @@ async def test_an_object_that_appears_later_is_written(tmp_path: Path) -> None:
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=10.0) as client:
             conditions = ControlledNodeConditions(client, "n", Clock())
             assert await conditions.publish(state(Phase.STAGING)) == LATER
             assert await conditions.publish(state(Phase.IDLE)) == LATER
@@ -70,7 +70,7 @@ async def test_a_cluster_without_the_kind_is_read_once_in_an_hour(tmp_path: Path
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), clock, timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), clock, timeout=10.0) as client:
             conditions = ControlledNodeConditions(client, "n", clock)
             for phase in (Phase.STAGING, Phase.WRITING, Phase.IDLE):
                 assert await conditions.publish(state(phase)) is None

@@ -61,7 +61,7 @@ async def writing(directory: Path, api: Api, node: str = "n") -> AsyncIterator[N
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
             yield NodeEvents(client, node)
 
 

@@ -169,7 +169,7 @@ async def test_a_drain_goes_on_after_an_odd_answer(tmp_path: Path, monkeypatch: 
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=10.0) as client:
             await KubeNode(client, "n", Clock(), check_lease=no_check).drain("op", 30.0)
     assert api.odd_list is None
     assert api.odd_eviction is None
@@ -181,7 +181,7 @@ async def test_the_message_of_a_gateway_is_shown(tmp_path: Path) -> None:
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=10.0) as client:
             work = DrainRounds(client, "n", Clock(), DrainPolicy())
             await work.round(no_check)
             seen = [each.why for each in work.remaining]

@@ -48,7 +48,7 @@ def poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Poll:
 
         async with serving(*answers) as server:
             path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
-            async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+            async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=10.0) as client:
                 options: dict[str, Any] = {"changed": lambda _: None, "on_error": trouble, "every": EVERY}
                 running = asyncio.create_task(Handshake(client, "n", Memory(), **options).run())
                 async with asyncio.timeout(20):

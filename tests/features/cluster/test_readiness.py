@@ -27,7 +27,7 @@ async def ask(directory: Path, node: Answer, lease: Answer, since: str) -> str:
     async with serving(None) as server:
         server.answer = lambda request: lease if "kube-node-lease" in request.target else node
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
             return await KubeReadiness(client, "n", Clock()).unready(since)
 
 

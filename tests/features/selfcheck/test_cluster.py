@@ -18,7 +18,7 @@ from tests.kube.test_client import kubeconfig
 
 def client(server: Server, directory: Path) -> KubeClient:
     path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-    return KubeClient(ClusterAccess(str(path), private=str(directory)), SystemClock(), timeout=1.0)
+    return KubeClient(ClusterAccess(str(path), private=str(directory)), SystemClock(), timeout=10.0)
 
 
 def review(allowed: Any) -> Answer:

@@ -45,7 +45,7 @@ async def read(directory: Path, **answers: Answer) -> tuple[ClusterObjects, list
     async with serving(None) as server:
         server.answer = answer
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
             objects, unknown = await read_objects(client, Clock(), namespace="l")
     return objects, list(unknown), asked
 

@@ -360,7 +360,7 @@ async def endless_line(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 async def test_servers_that_misbehave(tmp_path: Path, script: Callable[..., object]) -> None:
     async with server(tmp_path / "s", script) as address, Bus(address, connect_for=0.3) as bus:
         with pytest.raises(Unreachable) as caught:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 await bus.call_bus("GetId")
         assert caught.value.reason == "BusUnreachable"
 
@@ -379,7 +379,7 @@ async def test_a_slow_bus_is_waited_for_and_an_absent_one_is_not(private_bus: Pr
 
     async with server(tmp_path / "s", slowly) as address, Bus(address, connect_for=0.0, patience=10) as bus:
         assert await bus.call_bus("GetId")
-    async with asyncio.timeout(2), Bus(f"unix:path={tmp_path / 'none'}", connect_for=0.0, patience=10) as bus:
+    async with asyncio.timeout(8), Bus(f"unix:path={tmp_path / 'none'}", connect_for=0.0, patience=10) as bus:
         with pytest.raises(Unreachable):
             await bus.call_bus("GetId")
 
@@ -412,7 +412,7 @@ async def test_a_full_backlog_does_not_block_the_loop(tmp_path: Path) -> None:
     try:
         async with Bus(f"unix:path={tmp_path / 's'}", connect_for=0.2) as bus:
             with pytest.raises(Unreachable):
-                async with asyncio.timeout(2):
+                async with asyncio.timeout(30):
                     await bus.call_bus("GetId")
     finally:
         for each in (listener, *fillers):
