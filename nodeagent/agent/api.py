@@ -257,6 +257,9 @@ class Api:
             problem.path: problem.message for problem in await UnitChecks(self.ports.units).missing(current.config)
         }
         open_entries = {**not_compared(current.config), **missing}
+        # What no running host can take is no drift.
+        for guard in self.ports.guards:
+            open_entries |= await guard.not_compared(current.config)
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
             "config": name,

@@ -179,6 +179,7 @@ def _checked(name: str, text: bytes | AgentError) -> dict[str, Any]:
         policy = parse_policy(text, name)
         entries = sum(map(len, (policy.files, policy.patterns, policy.units))) + (policy.sshkey is not None)
         found = list(extensions(policy))
+    # The other policies are checked as well.
     except InvalidInput as error:
         problems = list(error.problems) or [Problem(name, error.message)]
     return {"file": name, "entries": entries, "problems": _to_dicts(problems), "extensions": _to_dicts(found)}

@@ -7,7 +7,7 @@ of their entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final, TypeVar
@@ -226,14 +226,16 @@ def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     )
 
 
-def check_update(old: MachineConfig, new: MachineConfig, name: str, *, on_host: bool = False) -> None:
+def check_update(
+    old: MachineConfig, new: MachineConfig, name: str, *, on_host: bool = False, accepted: Collection[str] = ()
+) -> None:
     """Check that ``new`` has valid content and can be applied to a running host. ``name`` is that of the new config.
 
-    Needs no host; ``on_host`` leaves out what is judged better there. Raises ``InvalidInput`` (``InvalidContent``) with
-    the problems of both checks, or ``Unreconcilable``.
+    Needs no host; ``on_host`` leaves out what is judged better there. ``accepted`` sections may change. Raises
+    ``InvalidInput`` (``InvalidContent``) with the problems of both checks, or ``Unreconcilable``.
     """
     # Both checks run before one of them raises, so that one attempt shows all problems.
-    invalid, fixed = validate(old, new), check_reconcilable(old, new, login=not on_host)
+    invalid, fixed = validate(old, new), check_reconcilable(old, new, login=not on_host, accepted=accepted)
     if invalid:
         message = f"{name} has invalid content: {first_of(invalid, len(invalid))}"
         raise InvalidInput(message, reason=Reason.INVALID_CONTENT, problems=(*invalid, *fixed))

@@ -162,6 +162,7 @@ def _texts(unit: str, sides: Sides, side: Mapping[str, bytes]) -> Sequence[str]:
             path: RegularFile(text) for path, text in side.items() if path.startswith(places)
         }
         sides.kept[key] = files
+    # Links are not read, so an alias is either found by its name, or not at all.
     source = source_of(unit, sides.kept[key])
     if source is None:
         raise _Keep("its unit file is not known")

@@ -187,6 +187,7 @@ def extensions(policy: Policy) -> Iterator[Problem]:
 
 
 def _of_actions(entry: Entry) -> Iterator[Problem]:
+    # Each unit once: a pattern often has a daemon-reload and a restart.
     for unit in dict.fromkeys(action.unit for action in entry.actions):
         if unit == OWN_NAME or "@" in unit:
             yield Problem(entry.key, f"an API server refuses the serviceName {unit}")

@@ -8,7 +8,7 @@ changes in sections that it does not apply. Here all of them are refused, so tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from nodeagent.core.config import unsupported
@@ -40,15 +40,19 @@ _HASH: Final = re.compile("|".join(_METHODS))
 _LOCKED: Final = re.compile(r"!{0,2}\*?")
 
 
-def check_reconcilable(old: MachineConfig, new: MachineConfig, *, login: bool = True) -> tuple[Problem, ...]:
+def check_reconcilable(
+    old: MachineConfig, new: MachineConfig, *, login: bool = True, accepted: Collection[str] = ()
+) -> tuple[Problem, ...]:
     """Return the problems that prevent a change from ``old`` to ``new``, sorted by path.
 
-    Without ``login``, the caller checks on the host whether ``core`` can log in.
+    Without ``login``, the caller checks on the host whether ``core`` can log in. ``accepted`` are names of sections
+    that may change, see ``left_out``.
     """
     problems = [
         Problem(f"spec.config.{section}", f"{_verb(old, new, section)}: {unsupported.why(section)}")
-        for section in old.unapplied.keys() | new.unapplied.keys()
-        if old.unapplied.get(section) != new.unapplied.get(section)
+        for section in _changed_sections(old, new)
+        # A section may be one of several of its name: storage.luks[data].
+        if section.partition("[")[0] not in accepted
     ]
     # One takes the place of the other only if it is gone, so a revert would find what is in the way.
     problems += [
@@ -69,6 +73,18 @@ def check_reconcilable(old: MachineConfig, new: MachineConfig, *, login: bool = 
         message = f"{CORE_USER} must have at least one SSH key or a password hash, or it is locked out"
         problems.append(Problem(PATH, message))
     return tuple(sorted(problems))
+
+
+def left_out(old: MachineConfig, new: MachineConfig, accepted: Collection[str]) -> Iterator[Problem]:
+    """Yield the accepted sections that a change to ``new`` leaves out."""
+    for section in _changed_sections(old, new):
+        if section.partition("[")[0] in accepted:
+            yield Problem(f"spec.config.{section}", f"{_verb(old, new, section)} and is not applied, which is accepted")
+
+
+def _changed_sections(old: MachineConfig, new: MachineConfig) -> list[str]:
+    sections = old.unapplied.keys() | new.unapplied.keys()
+    return sorted(section for section in sections if old.unapplied.get(section) != new.unapplied.get(section))
 
 
 def loses_login(old: MachineConfig, new: MachineConfig) -> bool:

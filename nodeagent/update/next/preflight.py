@@ -32,6 +32,7 @@ from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.reconcile import left_out
 from nodeagent.core.plan.removal import removal_of
 from nodeagent.core.plan.sides import NO_CONFIG, HostView
 from nodeagent.core.plan.static_pods import owned_manifests
@@ -126,7 +127,9 @@ class Preflight:
         old = basis.config
         # The pure checks come first, because those after them start programs of the host. For the largest config each
         # takes up to half a second, so they run in a thread.
-        await asyncio.to_thread(check_update, old, desired.config, desired.config.name, on_host=True)
+        accepted = {section for guard in self.ports.guards for section in guard.accepts()}
+        check = partial(check_update, on_host=True, accepted=accepted)
+        await asyncio.to_thread(check, old, desired.config, desired.config.name)
         restored = await self._restored(old, desired.config)
         basis = replace(basis, restored=restored)
         view = replace(await self.view(old, desired.config), restored=restored)
@@ -177,7 +180,11 @@ class Preflight:
                 drifted=tuple(sorted(drifted)),
                 notes=tuple(
                     f"warning: {warning.path} {warning.message}"
-                    for warning in (*warnings(old, desired.config, host), *judged.warnings)
+                    for warning in (
+                        *left_out(old, desired.config, accepted),
+                        *warnings(old, desired.config, host),
+                        *judged.warnings,
+                    )
                 ),
             )
             current_config = bases[0].config if bases else None

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nodeagent.core.config.machineconfig import MachineConfig
     from nodeagent.core.plan.deployment import OsTarget
     from nodeagent.update.ports.system import StagingUnit
     from nodeagent.update.run import Progress, Run, Update
@@ -26,6 +27,15 @@ class Guard:
     reboots: RebootChoice | None = None
     # What of a blocked config is applied. At most one feature offers it.
     offer: Offer | None = None
+
+    def accepts(self) -> Collection[str]:
+        """Return the sections of a config that may change although no running host can take them, by their names in
+        ``MachineConfig.unapplied`` without what is in brackets. They are not applied, and the plan says so."""
+        return ()
+
+    async def not_compared(self, config: MachineConfig) -> Mapping[str, str]:  # noqa: ARG002
+        """Return what of the current config is not compared with the host, and why. It raises no error."""
+        return {}
 
     async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002 - for features
         """Return notes for a plan: what the update will wait for, and what will run. ``stops_node``: it drains or stops

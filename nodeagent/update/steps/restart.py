@@ -146,6 +146,7 @@ class StartWork(RestartWork[StartUnit]):
     async def applies(self) -> str:
         state = await self.state()
         attempted = self.run.record.written.restarting == self.ident
+        # After a kill it may run because of this step, and is to be watched.
         if state.active in UP and not attempted:
             return f"{self.unit} runs already"
         if obstacle := await RestartWork.applies(self):
@@ -158,6 +159,7 @@ class StartWork(RestartWork[StartUnit]):
 async def in_start_order(ports: Ports, steps: Sequence[ActStep]) -> list[ActStep]:
     """Return the steps with the starts in the order of their units. Units that wait for each other stay as they are."""
     left = [step for step in steps if isinstance(step, StartUnit)]
+    # The relations of each unit are a call to systemd, and a single start needs no order.
     if len(left) < 2:
         return list(steps)
     units = {step.unit for step in left}

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An example of each kind of event of the feature."""
+
+from __future__ import annotations
+
+from nodeagent.features.irreconcilable.events import SectionsLeftOut
+
+EXAMPLES = (SectionsLeftOut(("storage.disks",)),)
