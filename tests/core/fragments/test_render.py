@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,3 +172,68 @@ def test_an_annotation_of_another_form_explains_nothing(annotation: object) -> N
     text = json.loads(render([fragment("a", config=files(x="1"))]))
     text["metadata"]["annotations"]["nodeagent.org/origins"] = annotation
     assert parse(json.dumps(text).encode()).origins == {}
+
+
+def test_a_file_of_two_has_contents_mode_and_owner_of_the_last_one_that_names_them() -> None:
+    def entry(**keys: Any) -> dict[str, Any]:
+        return {"ignition": {"version": "3.4.0"}, "storage": {"files": [{"path": "/etc/x", **keys}]}}
+
+    packed = {"source": f"data:;base64,{b64encode(gzip.compress(b'one')).decode()}", "compression": "gzip"}
+    first = fragment("a", config=entry(contents=packed, mode=0o600, user={"name": "app"}, overwrite=False))
+    file = merged(first, fragment("b", config=entry(mode=0o640))).files["/etc/x"]
+    assert (file.content, file.mode, file.user, file.overwrite) == (b"one", 0o640, "app", False)
+    file = merged(first, fragment("b", config=entry(contents={"source": "data:,two"}))).files["/etc/x"]
+    assert (file.content, file.mode, file.user) == (b"two", 0o600, "app")
+
+
+def test_a_link_takes_the_place_of_a_file() -> None:
+    link = {"ignition": {"version": "3.4.0"}, "storage": {"links": [{"path": "/etc/x", "target": "/y"}]}}
+    text = json.loads(render([fragment("a", config=files(x="1")), fragment("b", config=link)]))
+    assert text["spec"]["config"]["storage"] == {"links": [{"path": "/etc/x", "target": "/y"}]}
+
+
+def test_keys_of_a_user_are_those_of_all() -> None:
+    def keys(*names: str) -> dict[str, Any]:
+        listed = [
+            f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGKBGq0mTDtiMvTGAgKFZsdUfnrOuV9zQhZPm1k1l5aV {n}" for n in names
+        ]
+        return {"ignition": {"version": "3.4.0"}, "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": listed}]}}
+
+    config = merged(fragment("a", config=keys("x", "y")), fragment("b", config=keys("y", "z")))
+    assert [key.rpartition(" ")[2] for key in config.users["core"].ssh_keys] == ["x", "y", "z"]
+
+
+def test_arguments_of_ignition_are_wanted_or_not() -> None:
+    def arguments(**lists: list[str]) -> dict[str, Any]:
+        return {"ignition": {"version": "3.4.0"}, "kernelArguments": lists}
+
+    first = fragment("a", config=arguments(shouldExist=["x", "y"], shouldNotExist=["z"]), kernelArguments=["a=1"])
+    config = merged(first, fragment("b", config=arguments(shouldExist=["z", "y"], shouldNotExist=["x"])))
+    assert (config.kernel_arguments, config.absent_arguments) == (("a=1", "y", "z"), ("x",))
+
+
+PAGE = Path(__file__).parents[3] / "docs/usage/merge.md"
+# The test of each row of the table there.
+ROWS = {
+    "order": test_the_order,
+    "pools": test_what_no_host_can_have,
+    "files": test_a_file_of_two_has_contents_mode_and_owner_of_the_last_one_that_names_them,
+    "directories and links": test_a_link_takes_the_place_of_a_file,
+    "compression": test_a_file_of_two_has_contents_mode_and_owner_of_the_last_one_that_names_them,
+    "`overwrite`": test_the_newest_version_of_ignition_is_that_of_the_result,
+    "units": test_drop_ins_of_one_unit_come_from_several,
+    "users": test_keys_of_a_user_are_those_of_all,
+    "`kernelArguments`": test_lists_of_the_spec_follow_each_other,
+    "`kernelArguments` of Ignition": test_arguments_of_ignition_are_wanted_or_not,
+    "`extensions`": test_lists_of_the_spec_follow_each_other,
+    "`kernelType`": test_the_last_type_of_kernel_that_is_not_the_default_counts,
+    "`fips`": test_fips_is_on_if_one_says_so,
+    "`osImageURL`, `baseOSExtensionsContainerImage`": test_the_last_image_that_an_admin_chose_counts,
+    "version of Ignition": test_the_newest_version_of_ignition_is_that_of_the_result,
+    "name": test_the_name_follows_from_the_content_and_the_pool,
+}
+
+
+def test_each_rule_of_the_page_has_a_test() -> None:
+    rows = re.findall(r"^\| (.+?) \| ", PAGE.read_text().partition("## The rules")[2], re.MULTILINE)
+    assert rows[1:] == list(ROWS)
