@@ -454,6 +454,7 @@ DBUS: Mapping[str, tuple[str, str]] = {
     ),
     "Rollback": ("rollback", "Returns the name of the config. Options as for `Apply`, without `strict` and `remove`."),
     "Verify": ("verify", "Returns the JSON of `nodeagent verify --json`."),
+    "VerifyDiff": ("diff", "Returns the JSON of `nodeagent verify --diff --json`."),
     "Config": (
         "verify, or read-secrets for `secrets`",
         "`which` is `current`, `desired` or `named`. Options: `name` `s` (for `named`), `secrets` `b`; others are "

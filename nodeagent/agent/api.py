@@ -14,13 +14,15 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.shown_history import ShownHistory
-from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
+from nodeagent.core.plan.entries import entries_by_path
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.plan.removal import BY_CLUSTER, check_removal
 from nodeagent.door import Call
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
+from nodeagent.report.plan_diff import drift_diffs
 from nodeagent.report.shown_config import config_to_dict
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.history.entry import under_way, update_to_dict
@@ -239,10 +241,10 @@ class Api:
         if not self.desired_path:
             raise Refused(BY_CLUSTER, reason=Reason.CLUSTER_DECIDES)
 
-    async def verify(self) -> str:
+    async def verify(self, *, diff: bool = False) -> str:
         """Return the drift: how the host differs from its current config, and from the safe parts of a blocked one.
 
-        What still waits of the blocked one is no drift.
+        What still waits of the blocked one is no drift. ``diff`` adds the changed texts.
         """
         digest = await self.ports.store.current()
         if not digest:
@@ -256,6 +258,7 @@ class Api:
         missing = {
             problem.path: problem.message for problem in await UnitChecks(self.ports.units).missing(current.config)
         }
+        diffs = await self._diffs(current.config, wrong) if diff else {}
         open_entries = {**not_compared(current.config), **missing}
         # What no running host can take is no drift.
         for guard in self.ports.guards:
@@ -265,10 +268,23 @@ class Api:
             "config": name,
             **({"waits": [entry for entry, _ in partial.waits]} if partial is not None else {}),
             "ok": not wrong,
-            "drift": [{"entry": entry, "why": difference} for entry, difference in sorted(wrong.items())],
+            "drift": [
+                {"entry": entry, "why": difference, **({"diff": diffs[entry]} if entry in diffs else {})}
+                for entry, difference in sorted(wrong.items())
+            ],
             "not_compared": [{"entry": entry, "why": difference} for entry, difference in open_entries.items()],
         }
         return json.dumps(answer)
+
+    async def _diffs(self, config: MachineConfig, wrong: Collection[str]) -> dict[str, str]:
+        disk: dict[str, FileTreeEntry] = {}
+        for path in [path for path, entry in entries_by_path(config).items() if entry in wrong]:
+            # The drift says why an entry cannot be read.
+            with suppress(AgentError):
+                if (entry := await self.ports.files.capture(path)) is not None:
+                    disk[path] = entry
+        # difflib needs seconds for large files that have little in common.
+        return await asyncio.to_thread(drift_diffs, config, wrong, disk)
 
     async def config(self, which: str, name: str, *, secrets: bool) -> str:
         """Return the ``current`` or the ``desired`` config, or the kept one of this name, as JSON.

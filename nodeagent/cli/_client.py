@@ -123,8 +123,8 @@ class Client:
         """Let an update go on whose reboot is held back. Returns it; its ``config`` is "" if there is none."""
         return _object(await self._change("Reboot", "a{sv}", ({},)))
 
-    async def verify(self) -> dict[str, Any]:
-        return _object(await self._call("Verify", timeout=THOROUGH))
+    async def verify(self, *, diff: bool = False) -> dict[str, Any]:
+        return _object(await self._call("VerifyDiff" if diff else "Verify", timeout=THOROUGH))
 
     async def config(self, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
         """Return a config as ``nodeagent/machineconfig/v1``; ``which`` is current, desired or named."""

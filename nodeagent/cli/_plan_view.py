@@ -109,8 +109,7 @@ def show_plan(
     if not view.summary:
         _show_changes(plan, view)
         for text in diffs.values():
-            for line in text.splitlines():
-                print(paint(printable(line), DIFF.get(line[:1], "")))
+            print_diff(text)
             print()
     acts = [action for action in view.without_drain(plan.actions) if action.type is not ActionType.NONE]
     width = max((len(_action_text(action)) for action in acts), default=0)
@@ -126,6 +125,11 @@ def show_plan(
     word = disruption(plan)
     sentence = ALONE[view.effect(plan)] if view.alone and plan.drain else SENTENCE[word]
     print(f"disruption: {paint(word, STYLE[word])} ({sentence})")
+
+
+def print_diff(text: str) -> None:
+    for line in text.splitlines():
+        print(paint(printable(line), DIFF.get(line[:1], "")))
 
 
 def _show_changes(plan: Plan, view: View) -> None:

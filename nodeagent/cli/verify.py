@@ -6,14 +6,16 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from nodeagent.cli._client import Client, ask
+from nodeagent.cli._client import ask
 from nodeagent.cli._io import emit, printable
+from nodeagent.cli._plan_view import print_diff
 from nodeagent.cli._render import BAD, GOOD, WARN, change_name, counted, paint, table
 
 KEY: Final = "not_compared"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--diff", action="store_true", help="show what was changed in files and units, without secrets")
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/verify/v1)")
 
 
@@ -22,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
     The daemon compares, because only root may read every managed file.
     """
-    answer = ask(Client.verify)
+    answer = ask(lambda client: client.verify(diff=args.diff))
     if args.json:
         emit(answer)
     elif answer["ok"]:
@@ -34,6 +36,9 @@ def run(args: argparse.Namespace) -> int:
             ["ENTRY", "WHAT IS WRONG"],
             [[printable(change_name(drift["entry"])), printable(drift["why"])] for drift in answer["drift"]],
         )
+        for text in (drift["diff"] for drift in answer["drift"] if "diff" in drift):
+            print()
+            print_diff(text)
         print(paint(f"\nthis host differs from {answer['config']}: {counted(len(answer['drift']), 'difference')}", BAD))
     # Missing without a blocked config.
     if not args.json and (waits := answer.get("waits")):

@@ -73,11 +73,15 @@ class Reboot(Ended):
     update_id: Annotated[str, about("id of the update")]
 
 
+class Drifted(Difference):
+    diff: Annotated[str, about("with --diff: from the config to the host, as a unified diff")] | UnsetType = UNSET
+
+
 class Verify(Keys):
     schema: Annotated[Literal["nodeagent/verify/v1"], about("the schema of this object")]
     config: Annotated[str, about("name of the current config")]
     ok: Annotated[bool, about("whether the host is as the config says")]
-    drift: Annotated[list[Difference], about("entries that differ")]
+    drift: Annotated[list[Drifted], about("entries that differ")]
     not_compared: Annotated[list[Difference], about("entries that cannot be compared")]
     waits: Annotated[list[str], about("entries of a blocked config that wait, which is no drift")] | UnsetType = UNSET
 

@@ -8,7 +8,7 @@ show that it is part of a private key. A change of a secret is therefore no line
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import unified_diff
 from itertools import islice
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 from nodeagent.core.config.file_tree import Directory, FileTreeEntry, RegularFile, SymbolicLink, expand, node_of
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Change, Plan
+from nodeagent.core.plan.entries import entries_by_path
 from nodeagent.core.plan.plan_values import NO_DISK, Disk, binary
 from nodeagent.core.redact import redact
 
@@ -52,6 +53,23 @@ def diffs(
             by_change[change.id] = text
             total += len(text)
     return by_change
+
+
+def drift_diffs(config: MachineConfig, entries: Collection[str], disk: Disk) -> dict[str, str]:
+    """Return what was changed in these entries of files and units, from the config to the host, by their ids.
+
+    ``disk`` has the entries of the host by path; a path that it lacks is missing there.
+    """
+    by_entry: dict[str, str] = {}
+    wanted, total = expand(config), 0
+    for path, entry in sorted(entries_by_path(config).items()):
+        # Keys of users have no diff, as in a plan.
+        if entry not in entries or not entry.startswith(("file:", "unit:")) or total >= MAX_TOTAL:
+            continue
+        if text := _compare(path, wanted.get(path), disk.get(path)):
+            by_entry[entry] = by_entry.get(entry, "") + text
+            total += len(text)
+    return by_entry
 
 
 def _part(config: MachineConfig, change: Change) -> Mapping[str, FileTreeEntry]:

@@ -168,6 +168,22 @@ async def test_verify_reports_drift_of_the_os_too() -> None:
 @pytest.mark.finding(
     "OS: fields without a back end", "A field of the OS that was not compared is never reported as matching."
 )
+@pytest.mark.finding("users: what has changed", "verify --diff shows what was changed in files and units, no secret.")
+async def test_verify_shows_what_was_changed() -> None:
+    host = await at_old()
+    digest = host.add(config("files", {"/etc/a": "one\nsame\n", "/etc/b": "b", "/etc/same": "same"}))
+    host.want(host.configs[digest])
+    await host.settle()
+    host.world.disk["/etc/a"] = RegularFile(b"two\nsame\npassword=hunter2hunter2\n")
+    del host.world.disk["/etc/b"]
+    found = {each["entry"]: each for each in json.loads(await api(host).verify(diff=True))["drift"]}
+    assert found["file:/etc/a"]["diff"].splitlines()[3:6] == ["-one", "+two", " same"]
+    assert "hunter2" not in found["file:/etc/a"]["diff"]
+    assert "+++ /dev/null" in found["file:/etc/b"]["diff"]
+    assert "file:/etc/same" not in found
+    assert all("diff" not in each for each in json.loads(await api(host).verify())["drift"])
+
+
 async def test_verify_names_what_it_could_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_self: FakeDeployments) -> list[object]:
         raise Unreconcilable("bootc only", reason=Reason.NO_DEPLOYMENTS)

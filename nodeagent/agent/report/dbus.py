@@ -128,6 +128,11 @@ class _Manager:
         async with self.turns.own("verify", await uid_of(self.bus, message)):
             return (await self.api().verify(),)
 
+    async def verify_diff(self, message: Message) -> Sequence[Any]:
+        await authorize(self.bus, message, f"{ACTIONS}.diff")
+        async with self.turns.own("verify", await uid_of(self.bus, message)):
+            return (await self.api().verify(diff=True),)
+
     async def config(self, message: Message) -> Sequence[Any]:
         which, options = message.body
         name, secrets = _config_options(which, options)
@@ -172,6 +177,7 @@ class _Manager:
                 "Cancel": Method(self.cancel, "a{sv}", "s", ("options", "answer")),
                 "Reboot": Method(self.reboot, "a{sv}", "s", ("options", "answer")),
                 "Verify": Method(self.verify, "", "s", ("report",)),
+                "VerifyDiff": Method(self.verify_diff, "", "s", ("report",)),
                 "Config": Method(self.config, "sa{sv}", "s", ("which", "options", "config")),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
                 "Update": Method(self.update, "s", "s", ("id", "update")),

@@ -69,6 +69,7 @@ class FakeDaemon:
                 "Cancel",
                 "Reboot",
                 "Verify",
+                "VerifyDiff",
                 "Config",
                 "History",
                 "Update",

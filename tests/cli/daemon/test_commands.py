@@ -63,6 +63,10 @@ def test_verify(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     assert answer.code == 1
     golden("commands", "verify, drift", answer.out)
     assert cli("verify", "--json").json["drift"] == drift
+    drift[0]["diff"] = "--- /etc/a\n+++ /etc/a\n@@ -1 +1 @@\n-one\n+two\n"
+    daemon.answers["VerifyDiff"] = json.dumps({**part, "ok": False, "drift": drift, "not_compared": []})
+    golden("commands", "verify --diff", cli("verify", "--diff").out)
+    assert cli("verify", "--diff", "--json").json["drift"] == drift
 
 
 @pytest.mark.parametrize("drift", [[], [{"entry": "file:/etc/a", "why": "content differs"}]], ids=["as it is", "drift"])
