@@ -174,7 +174,7 @@ def switch(options: argparse.Namespace) -> None:
         _ostree("deploy", "--stage", f"--origin-file={origin.name}", _commit_of(reference))
     if (STATE / "fail-cleanup").exists():
         raise Failed("Switching: Pruning images: Listing images: podman: No such file or directory (os error 2)")
-    _require_reboot()
+    _require_reboot(reference)
     print(f"Queued for next boot: {reference}")
 
 
@@ -183,12 +183,12 @@ def rollback(_: argparse.Namespace) -> None:
     if host.rollback is None:
         raise Failed("No rollback available")
     following = host.booted if host.rollback_queued else host.rollback
-    index = host.index(following) - (host.staged is not None)
+    index, image = host.index(following) - (host.staged is not None), host.image(following)
     host.unlock()
     if host.staged is not None:
         _ostree("undeploy", "0")
     _ostree("set-default", str(index))
-    _require_reboot()
+    _require_reboot(image)
     print("Next boot: current deployment" if following is host.booted else "Next boot: rollback deployment")
 
 
@@ -196,7 +196,7 @@ def loader_entries(options: argparse.Namespace) -> None:
     """Stage the same commit again, with the arguments. A lock is lost."""
     host = Host()
     merged = host.staged or host.booted
-    checksum, arguments = merged.get_csum(), _arguments(merged).split()
+    checksum, arguments, image = merged.get_csum(), _arguments(merged).split(), host.image(merged)
     with tempfile.NamedTemporaryFile("w", dir="/run") as origin:
         origin.write(merged.get_origin().to_data()[0])
         origin.flush()
@@ -207,7 +207,7 @@ def loader_entries(options: argparse.Namespace) -> None:
             *(f"--karg-append={argument}" for argument in wanted),
             checksum,
         )
-    _require_reboot()
+    _require_reboot(image)
 
 
 def _arguments(deployment: Any) -> str:
@@ -231,8 +231,8 @@ def _commit_of(reference: str) -> str:
     raise Failed(f"no commit of {reference}")
 
 
-def _require_reboot() -> None:
-    REBOOT_REQUIRED.write_text("bootc: Reboot required to apply update\n")
+def _require_reboot(image: str) -> None:
+    REBOOT_REQUIRED.write_text(f"bootc: Reboot required for image: {image.rpartition('@')[2]}")
 
 
 def _write_to_sysroot() -> None:

@@ -29,11 +29,13 @@ async def _os_service(bus: Bus) -> OsService | None:
 
 def _open(base: Base) -> Feature:
     from nodeagent.features.bootc.adapter import Bootc
+    from nodeagent.features.bootc.guard import OthersGuard
 
     port = base.ports.os.port if base.ports.os is not None else None
     if not isinstance(port, Bootc):
         return Feature()
-    return Feature(use=lambda settings: port.use(min_free=_min_free(settings)))
+    guard = OthersGuard(base.reporter)
+    return Feature(use=lambda settings: port.use(min_free=_min_free(settings)), guard=guard, beside=guard.beside)
 
 
 def _min_free(settings: Settings) -> int:
