@@ -159,6 +159,8 @@ class Reason(ReasonEnum):
     HOST_FAULT = "HostFault", Kind.FAULT, "journalctl -u nodeagent shows what the host answered", "The host answered a request with an error that has no reason of its own."
 
     # Accounts
+    USER_BLOCKED = "UserBlocked", Kind.REFUSED, "correct the entry of the user (uid, homeDir, groups), or make it with a file in /etc/sysusers.d", "The host has another account of that name, or lacks what a new account needs."
+    USER_NOT_CHANGED = "UserNotChanged", Kind.FAULT, "run the named tool (useradd, usermod, gpasswd) manually; it shows the error", "An account could not be created or changed."
     PASSWORD_NOT_SET = "PasswordNotSet", Kind.FAULT, "run chpasswd manually; journalctl -t chpasswd shows PAM's error", "The password of a user could not be set."
     TOOL_MISSING = "ToolMissing", Kind.FAULT, "install the named tool", "A program that the step needs is not installed."
     TOOL_TIMED_OUT = "ToolTimedOut", Kind.RETRY, "find out what holds the lock on the accounts (lsof /etc/.pwd.lock)", "A program that changes accounts waited for a lock for too long."

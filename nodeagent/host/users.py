@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Password hashes of local users: read from the shadow file, written by ``chpasswd`` of shadow-utils.
+"""Local users: accounts, memberships and password hashes, written by the tools of shadow-utils.
 
 ``chpasswd`` takes the lock of all account tools, keeps the other fields and the label of the file, and reads the hash
 from its standard input, so that it appears in no process list. All supported hosts have shadow-utils; without it the
@@ -9,16 +9,27 @@ update fails instead of editing the file.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+from nodeagent.core.config.machineconfig import UserEntry
+from nodeagent.core.config.paths import home_path
+from nodeagent.core.config.users import FIRST_UID
 from nodeagent.errors import InvalidInput, Retryable, Terminal
 from nodeagent.host.fs.atomic import sync_directory
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.owners import Owners, colon_fields
 from nodeagent.host.programs import ProgramLate, run_program
 from nodeagent.reasons import Reason
+from nodeagent.update.ports.host import HostAccount
 
 _NO_PASSWORD = "*"  # noqa: S105 - matches no password
+# Fields of the shadow file.
+_PASSWORD: Final = 1
+_EXPIRES: Final = 7
+# The day, since 1970, on which a retired account expired. Day 0 may count as none: shadow(5).
+_LONG_AGO: Final = "1"
 
 
 def locked(value: str) -> str:
@@ -68,11 +79,17 @@ class HostUsers:
             await self.set_password_hash(user, locked(value))
 
     def _read(self, user: str) -> str | None:
-        for fields in colon_fields(Path(self._root) / "etc" / "shadow"):
-            if fields[0] == user and len(fields) > 1:
-                return fields[1]
+        if (value := self._shadow(user, _PASSWORD)) is not None:
+            return value
         # An account of the OS without a password may have no line, and allows no login with a password.
         return _NO_PASSWORD if self._owners.user(user) is not None else None
+
+    def _shadow(self, user: str, field: int) -> str | None:
+        """Return a field of the line of a user, None without a line."""
+        for fields in colon_fields(Path(self._root) / "etc" / "shadow"):
+            if fields[0] == user and len(fields) > field:
+                return fields[field]
+        return None
 
     def _sync(self) -> None:
         """Sync the directory. chpasswd syncs the new file only, before it renames it."""
@@ -80,25 +97,115 @@ class HostUsers:
         with translated("sync", folder):
             sync_directory(folder)
 
-    async def _chpasswd(self, user: str, value: str) -> None:
-        root = () if self._root == "/" else ("--root", self._root)
-        # The hash goes through a pipe, because arguments of a process are visible to all users.
-        line = f"{user}:{value}\n".encode()
+    async def account(self, user: str) -> HostAccount | None:
+        return await asyncio.to_thread(self._account, user)
+
+    def _account(self, user: str) -> HostAccount | None:
+        entry = self._owners.user(user)
+        if entry is None:
+            return None
+        expired = self._shadow(user, _EXPIRES) == _LONG_AGO
+        return HostAccount(entry.uid, entry.home, expired, self._owners.memberships(user))
+
+    async def problem(self, user: UserEntry) -> str:
+        return await asyncio.to_thread(self._problem, user)
+
+    def _problem(self, user: UserEntry) -> str:
+        account, wanted = self._account(user.name), user.account
+        problem = self._creation_problem(user) if account is None else ""
+        if account is not None and account.uid < FIRST_UID:
+            problem = f"is an account of the system (uid {account.uid}), which nodeagent does not manage"
+        elif account is not None and wanted is not None and wanted.uid not in (None, account.uid):
+            problem = f"has the uid {account.uid}, not {wanted.uid}, and the uid of an account never changes"
+        elif account is not None and _real_home(account.home) != _real_home(home_path(user.name, user.home)):
+            problem = f"has the home {account.home}, which never changes: set homeDir to it"
+        # gpasswd changes /etc/group only, and the groups of the OS are in /usr/lib/group on ostree hosts.
+        for group in user.groups:
+            if not problem and not self._owners.local_group(group):
+                problem = (
+                    f"this host has no group {group} in /etc/group: a file in /etc/sysusers.d makes one (g); "
+                    "copy the line of one that is in /usr/lib/group"
+                )
+        return problem
+
+    def _creation_problem(self, user: UserEntry) -> str:
+        assert user.account is not None
+        if user.account.uid is not None and (other := self._owners.user(user.account.uid)) is not None:
+            return f"the uid {user.account.uid} is that of {other.name}"
         try:
-            status, lines = await run_program("chpasswd", ("--encrypted", *root), Path("/"), self._deadline, stdin=line)
+            self._owners.gid(user.group or user.name)
+        except Terminal as error:
+            return error.message if user.group else ""
+        return "" if user.group else f"there is a group {user.name} already: set primaryGroup to it"
+
+    async def create(self, user: UserEntry) -> None:
+        account, wanted = await self.account(user.name), user.account
+        if account is not None or wanted is None:
+            await self.reinstate(user.name)
+            return
+        options: list[str] = ["--create-home" if wanted.create_home else "--no-create-home"]
+        options += ["--home-dir", home_path(user.name, user.home)]
+        options += ["--gid", user.group, "--no-user-group"] if user.group else ["--user-group"]
+        options += ["--uid", str(wanted.uid)] if wanted.uid is not None else []
+        options += ["--comment", wanted.gecos] if wanted.gecos else []
+        options += ["--shell", wanted.shell] if wanted.shell else []
+        options += ["--no-log-init"] if wanted.no_log_init else []
+        # Its home gets the skeleton, its label and its owner from useradd, as one of an installer does.
+        await self._change("useradd", *options, user.name)
+        # The result is read back, because only the content of passwd counts.
+        if await self.account(user.name) is None:
+            raise Terminal(f"useradd did not create {user.name}", reason=Reason.USER_NOT_CHANGED)
+
+    async def reinstate(self, user: str) -> None:
+        account = await self.account(user)
+        if account is not None and account.expired:
+            await self._change("usermod", "--expiredate", "", user)
+
+    async def retire(self, user: str) -> None:
+        account = await self.account(user)
+        if account is not None and not account.expired:
+            await self._change("usermod", "--expiredate", _LONG_AGO, user)
+
+    async def set_member(self, user: str, group: str, *, member: bool) -> None:
+        await self._change("gpasswd", "--add" if member else "--delete", user, group)
+
+    async def _change(self, program: str, *arguments: str) -> None:
+        """Run a tool of accounts, which takes their lock."""
+        status, output = await self._run(program, arguments)
+        if status:
+            user = arguments[-1]
+            message = f"{program} failed for {user} (exit {status}): {output}"
+            raise Terminal(message, reason=Reason.USER_NOT_CHANGED)
+        await asyncio.to_thread(self._sync)
+
+    async def _chpasswd(self, user: str, value: str) -> None:
+        # The hash goes through a pipe, because arguments of a process are visible to all users.
+        status, output = await self._run("chpasswd", ("--encrypted",), f"{user}:{value}\n".encode())
+        if status:
+            # The message must not contain the hash.
+            output = output.replace(value, "...")
+            raise Terminal(f"chpasswd failed for {user} (exit {status}): {output}", reason=Reason.PASSWORD_NOT_SET)
+
+    async def _run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> tuple[int, str]:
+        """Return the exit status and the output."""
+        root = () if self._root == "/" else ("--root", self._root)
+        try:
+            status, lines = await run_program(program, (*root, *arguments), Path("/"), self._deadline, stdin=stdin)
         except FileNotFoundError as error:
             raise Terminal(
-                "this host has no chpasswd; it comes with shadow-utils", reason=Reason.TOOL_MISSING
+                f"this host has no {program}; it comes with shadow-utils", reason=Reason.TOOL_MISSING
             ) from error
         except OSError as error:
             cause = error.strerror or type(error).__name__
-            raise Terminal(f"chpasswd cannot be started: {cause}", reason=Reason.TOOL_MISSING) from error
+            raise Terminal(f"{program} cannot be started: {cause}", reason=Reason.TOOL_MISSING) from error
         except ProgramLate as error:
             raise Retryable(
-                f"chpasswd did not end within {self._deadline:g} s; another tool may hold the lock on the accounts",
+                f"{program} did not end within {self._deadline:g} s; another tool may hold the lock on the accounts",
                 reason=Reason.TOOL_TIMED_OUT,
             ) from error
-        if status:
-            # The message must not contain the hash.
-            output = "\n".join(lines).replace(value, "...").strip()
-            raise Terminal(f"chpasswd failed for {user} (exit {status}): {output}", reason=Reason.PASSWORD_NOT_SET)
+        return status, "\n".join(lines).strip()
+
+
+def _real_home(path: str) -> str:
+    # On ostree hosts /home is a link, and useradd of an image may name the same directory by either path.
+    return path.removeprefix("/var")

@@ -313,9 +313,9 @@ MISTAKES = [
         [CORE, "locked out", "hint: give core an SSH key"],
     ),
     mistake(
-        "new user",
+        "system user",
         HEAVY,
-        document(config={"passwd": {"users": [CORE_ENTRY, {"name": "bob"}]}}),
+        document(config={"passwd": {"users": [CORE_ENTRY, {"name": "bob", "system": True}]}}),
         "Unreconcilable",
         ["passwd.users[bob]", "hint: remove the change of passwd.users from the config"],
     ),

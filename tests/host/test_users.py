@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Password hashes with the real chpasswd, on account files of our own."""
+"""Accounts and password hashes with the real tools, on account files of our own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.core.config.machineconfig import Account, UserEntry
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Terminal
 from nodeagent.host import programs as host_programs
 from nodeagent.host.users import HostUsers, locked
+from nodeagent.update.ports.host import HostAccount
 from tests.support.disk import needs_root
 from tests.support.needs import needs
 
@@ -144,3 +146,82 @@ async def test_no_right_to_read(root: Path) -> None:
     with pytest.raises(Terminal) as caught:
         await HostUsers(str(root)).password_hash("core")
     assert caught.value.reason == "PermissionDenied"
+
+
+ALICE = UserEntry("alice", account=Account(uid=1234, gecos="Alice"))
+
+
+@needs_root
+@needs("useradd")
+class TestAccounts:
+    """With the real tools of shadow-utils."""
+
+    @pytest.fixture
+    def users(self, root: Path) -> HostUsers:
+        (root / "home").mkdir()
+        (root / "etc/gshadow").write_text("root:*::\ncore:!::\n")
+        (root / "etc/login.defs").write_text("UID_MIN 1000\nUID_MAX 60000\nGID_MIN 1000\nGID_MAX 60000\n")
+        (root / "usr/lib/group").write_text("docker:x:990:\n")
+        with (root / "etc/group").open("a") as file:
+            file.write("wheel:x:10:core\n")
+        return HostUsers(str(root))
+
+    async def test_an_account_is_created_once(self, users: HostUsers, root: Path) -> None:
+        assert await users.account("alice") is None
+        assert await users.problem(ALICE) == ""
+        for _ in range(2):
+            await users.create(ALICE)
+            assert await users.account("alice") == HostAccount(1234, "/home/alice")
+        assert (root / "home/alice").stat().st_uid == 1234
+        assert await users.password_hash("alice") == "!"
+        assert "alice:x:1234:1234:Alice:/home/alice:" in (root / "etc/passwd").read_text()
+
+    async def test_it_expires_and_works_again(self, users: HostUsers, root: Path) -> None:
+        await users.create(ALICE)
+        for _ in range(2):
+            await users.retire("alice")
+            assert await users.account("alice") == HostAccount(1234, "/home/alice", expired=True)
+        assert (root / "home/alice").is_dir()
+        for again in (users.reinstate("alice"), users.create(ALICE)):
+            await users.retire("alice")
+            await again
+            assert await users.account("alice") == HostAccount(1234, "/home/alice")
+        for call in (users.retire, users.reinstate):
+            await call("missing")
+
+    async def test_groups_are_joined_and_left(self, users: HostUsers) -> None:
+        await users.create(ALICE)
+        await users.set_member("alice", "wheel", member=True)
+        assert await users.account("alice") == HostAccount(1234, "/home/alice", groups=frozenset({"wheel"}))
+        await users.set_member("alice", "wheel", member=False)
+        assert await users.account("alice") == HostAccount(1234, "/home/alice")
+        with pytest.raises(Terminal) as caught:
+            await users.set_member("alice", "missing", member=True)
+        assert caught.value.reason == "UserNotChanged"
+
+    async def test_the_options_of_an_account(self, users: HostUsers, root: Path) -> None:
+        account = Account(shell="/bin/bash", create_home=False, no_log_init=True)
+        await users.create(UserEntry("bob", home="/srv/bob", group="wheel", account=account))
+        (line,) = [line for line in (root / "etc/passwd").read_text().splitlines() if line.startswith("bob:")]
+        assert line.split(":")[3:] == ["10", "", "/srv/bob", "/bin/bash"]
+        assert not (root / "srv/bob").exists()
+
+    @pytest.mark.parametrize(
+        ("user", "problem"),
+        [
+            (UserEntry("core", account=Account()), ""),
+            (UserEntry("core", home="/var/home/core", account=Account()), ""),
+            (UserEntry("core", home="/srv/core", account=Account()), "has the home /home/core"),
+            (UserEntry("core", account=Account(uid=1001)), "has the uid 1000, not 1001"),
+            (UserEntry("chrony", home="/", account=Account()), "is an account of the system (uid 990)"),
+            (UserEntry("bob", account=Account(uid=1000)), "the uid 1000 is that of core"),
+            (UserEntry("bob", group="missing", account=Account()), "this host has no group 'missing'"),
+            (UserEntry("wheel", account=Account()), "there is a group wheel already: set primaryGroup"),
+            (UserEntry("bob", groups=("docker",), account=Account()), "no group docker in /etc/group"),
+            (UserEntry("bob", groups=("wheel",), account=Account()), ""),
+        ],
+    )
+    async def test_what_this_host_cannot_do(self, users: HostUsers, user: UserEntry, problem: str) -> None:
+        found = await users.problem(user)
+        assert problem in found
+        assert bool(problem) == bool(found)

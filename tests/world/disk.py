@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import Directory, FileTreeEntry, SymbolicLink
+from nodeagent.core.config.machineconfig import UserEntry
+from nodeagent.core.config.paths import home_path
 from nodeagent.errors import Problem, Terminal
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.host import Survey
+from nodeagent.update.ports.host import HostAccount, Survey
 from tests.world.faults import Fault
 from tests.world.unit_files import is_link, link_at, put_link
 from tests.world.units import note_unit
@@ -28,6 +30,8 @@ class Disk:
     contested: dict[str, str] = field(default_factory=dict)  # directory to who else than root can write there
     survey: Survey = field(default_factory=Survey)
     unknown_users: set[int | str] = field(default_factory=set)
+    accounts: dict[str, HostAccount] = field(default_factory=lambda: {"core": HostAccount(1000, "/home/core")})
+    user_problems: dict[str, str] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=lambda: {"core": "!"})
 
 
@@ -137,6 +141,40 @@ class FakeUsers:
     def __init__(self, world: World) -> None:
         self.world = world
 
+    async def account(self, user: str) -> HostAccount | None:
+        return self.world.accounts.get(user)
+
+    async def problem(self, user: UserEntry) -> str:
+        return self.world.user_problems.get(user.name, "")
+
+    async def create(self, user: UserEntry) -> None:
+        self.world.tick()
+        if user.name not in self.world.accounts:
+            self.world.accounts[user.name] = HostAccount(1001, home_path(user.name, user.home))
+            self.world.passwords[user.name] = "!"
+        self._expire(user.name, expired=False)
+
+    async def reinstate(self, user: str) -> None:
+        self.world.tick()
+        self._expire(user, expired=False)
+
+    async def retire(self, user: str) -> None:
+        self.world.tick()
+        self._expire(user, expired=True)
+
+    def _expire(self, user: str, *, expired: bool) -> None:
+        if user in self.world.accounts:
+            self.world.accounts[user] = replace(self.world.accounts[user], expired=expired)
+        self.world.tick()
+
+    async def set_member(self, user: str, group: str, *, member: bool) -> None:
+        self.world.tick()
+        self.world.meet(f"group {group}")
+        account = self.world.accounts[user]
+        groups = account.groups | {group} if member else account.groups - {group}
+        self.world.accounts[user] = replace(account, groups=groups)
+        self.world.tick()
+
     async def password_hash(self, user: str) -> str | None:
         return self.world.passwords.get(user)
 
@@ -147,5 +185,6 @@ class FakeUsers:
 
     async def lock(self, user: str) -> None:
         self.world.tick()
-        self.world.passwords[user] = "!" + self.world.passwords[user].lstrip("!")
+        if user in self.world.passwords:
+            self.world.passwords[user] = "!" + self.world.passwords[user].lstrip("!")
         self.world.tick()

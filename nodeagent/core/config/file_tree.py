@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from nodeagent.core.config.machineconfig import (
-    CORE_USER,
     DirectoryEntry,
     FileEntry,
     LinkEntry,
@@ -65,7 +64,7 @@ FileTreeEntry = RegularFile | SymbolicLink | Directory
 def _keys_file(user: UserEntry) -> RegularFile:
     content = "".join(f"{key.rstrip()}\n" for key in user.ssh_keys).encode()
     # Modes and owner are those of Ignition and of the machine-config-daemon.
-    return RegularFile(content, 0o600, user.name, user.name, dir_mode=0o700, dir_owner=user.name)
+    return RegularFile(content, 0o600, user.name, user.group or user.name, dir_mode=0o700, dir_owner=user.name)
 
 
 def node_of(entry: StorageEntry) -> FileTreeEntry:
@@ -90,9 +89,9 @@ def _entries(config: MachineConfig) -> Iterator[tuple[str, FileTreeEntry]]:
             yield unit_path(unit.name), RegularFile(unit.contents.encode())
         for name, text in unit.dropins.items():
             yield dropin_path(unit.name, name), RegularFile(text.encode())
-    core = config.users.get(CORE_USER)
-    if core is not None and core.ssh_keys:
-        yield ssh_keys_path(CORE_USER), _keys_file(core)
+    for user in config.users.values():
+        if user.ssh_keys:
+            yield ssh_keys_path(user.name, user.home), _keys_file(user)
 
 
 def expand(config: MachineConfig) -> dict[str, FileTreeEntry]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,18 +11,16 @@ from nodeagent.core.config.conflicts import PathConflicts
 from nodeagent.core.config.files import FileReader, read_directories, read_links
 from nodeagent.core.config.ignition_two import check_keys_of_two
 from nodeagent.core.config.machineconfig import (
-    CORE_USER,
     DirectoryEntry,
     FileEntry,
     LinkEntry,
     UnitEntry,
     UserEntry,
 )
-from nodeagent.core.config.paths import has_control, ssh_keys_path
 from nodeagent.core.config.problems import Location, shown
-from nodeagent.core.config.shape import fields_of, shaped
 from nodeagent.core.config.units import read_units
 from nodeagent.core.config.unsupported import UnsupportedSections
+from nodeagent.core.config.users import named, read_users
 
 # All stable ones. The machine-config-operator renders a config in the newest that it reads. 3.6 differs in the
 # special bits of modes only, which no version of a MachineConfig may have.
@@ -96,62 +93,5 @@ def _record_entries(
     where: Location,
 ) -> None:
     """Record each entry under the value of its key ``identity``."""
-    for name, entry, _ in _named(entries, identity, "must name the entry", where):
+    for name, entry, _ in named(entries, identity, "must name the entry", where):
         unsupported.record(f"{section}[{name}]", entry)
-
-
-def _named(
-    entries: Iterable[dict[str, Any]] | None, identity: str, rule: str, where: Location
-) -> Iterator[tuple[str, dict[str, Any], Location]]:
-    """Yield each entry with its name and location. ``rule`` is broken by an entry without a name."""
-    seen: set[str] = set()
-    for index, entry in enumerate(entries or ()):
-        at, name = where.item(index), entry.get(identity)
-        if not isinstance(name, str) or not name or has_control(name):
-            at.bad(identity, rule)
-        elif name in seen:
-            at.bad(identity, f"{shown(name)} has two entries")
-        else:
-            seen.add(name)
-            yield name, entry, at
-
-
-def read_users(
-    entries: Sequence[dict[str, Any]], unsupported: UnsupportedSections, conflicts: PathConflicts, where: Location
-) -> dict[str, UserEntry]:
-    """``where`` is the location of the list."""
-    users: dict[str, UserEntry] = {}
-    for name, entry, at in _named(entries, "name", "must be the name of a user", where):
-        if name == CORE_USER:
-            users[name] = _core(entry, unsupported, at)
-            if users[name].ssh_keys:
-                conflicts.claim(ssh_keys_path(name), at.child("sshAuthorizedKeys"))
-        else:
-            unsupported.record(f"passwd.users[{name}]", entry)
-    return users
-
-
-def _core(entry: dict[str, Any], unsupported: UnsupportedSections, where: Location) -> UserEntry:
-    user = shaped(entry, schema.CoreUser, where)
-    # An empty hash would allow a login without a password: it counts as absent.
-    password = user.password_hash or None
-    if password is not None and (has_control(password) or ":" in password):
-        where.bad("passwordHash", "must not hold colons or control characters")
-    for key in entry.keys() - fields_of(schema.CoreUser).keys():
-        unsupported.record(f"passwd.users[{CORE_USER}].{key}", entry[key])
-    keys = _keys(user.ssh_authorized_keys or [], where.child("sshAuthorizedKeys"))
-    return UserEntry(CORE_USER, keys, password)
-
-
-def _keys(texts: Iterable[str], where: Location) -> tuple[str, ...]:
-    """Return each key once, sorted."""
-    # sshd tries all keys, so an order must not be a change.
-    keys: set[str] = set()
-    for index, text in enumerate(texts):
-        # Ignition joins the entries with line breaks, so an entry of several lines is several keys to sshd.
-        lines = [line.strip() for line in text.split("\n")]
-        # A tab is a separator in authorized_keys(5), as a space is.
-        if any(has_control(line.replace("\t", " ")) for line in lines):
-            where.item(index).bad("", "must not hold control characters")
-        keys.update(line for line in lines if line)
-    return tuple(sorted(keys))

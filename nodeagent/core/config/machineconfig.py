@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Final
 
 import msgspec
@@ -85,10 +85,30 @@ class UnitEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """How an account is created. Nothing of one that exists changes with it; "" and None: as useradd(8) chooses."""
+
+    uid: int | None = None
+    gecos: str = ""
+    shell: str = ""
+    create_home: bool = True
+    no_log_init: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class UserEntry:
+    """A user. ``account`` is None for ``core``, whose account is that of the OS, and for a part of an entry.
+
+    ``home`` "" is ``/home`` and the name, ``group`` "" a group of that name; ``groups`` are those beside it.
+    """
+
     name: str
     ssh_keys: tuple[str, ...] = ()
     password_hash: str | None = field(default=None, repr=False)
+    home: str = ""
+    group: str = ""
+    groups: tuple[str, ...] = ()
+    account: Account | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +222,16 @@ def _unit(entry: UnitEntry) -> list[object]:
 
 
 def _user(entry: UserEntry) -> list[object]:
-    return [entry.name, entry.ssh_keys, entry.password_hash]
+    form: list[object] = [entry.name, entry.ssh_keys, entry.password_hash]
+    if entry.account is not None:
+        form += [entry.home, entry.group, entry.groups, astuple(entry.account)]
+    return form
+
+
+def coming_accounts(config: MachineConfig) -> frozenset[str]:
+    """Return the names of the users and groups that exist as soon as the accounts of ``config`` do."""
+    users = [user for user in config.users.values() if user.account is not None]
+    return frozenset(name for user in users for name in (user.name, user.group or user.name))
 
 
 def with_os_of(old: MachineConfig, new: MachineConfig) -> MachineConfig:

@@ -113,6 +113,11 @@ def dropin_path(unit: str, dropin: str) -> str:
     return f"{UNIT_DIR}/{unit}.d/{dropin}"
 
 
-def ssh_keys_path(user: str) -> str:
+def home_path(user: str, home: str = "") -> str:
+    """Return the home directory of a user, which ``home`` names if it is not the usual one."""
+    return home or f"/home/{user}"
+
+
+def ssh_keys_path(user: str, home: str = "") -> str:
     """The file that sshd of RHCOS and FCOS reads besides ``authorized_keys``; Ignition and the MCD use it too."""
-    return f"/home/{user}/.ssh/authorized_keys.d/ignition"
+    return f"{home_path(user, home)}/.ssh/authorized_keys.d/ignition"

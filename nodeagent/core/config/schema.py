@@ -105,6 +105,25 @@ class CoreUser(msgspec.Struct, rename="camel"):
     ssh_authorized_keys: list[str] | None = None
 
 
+class User(_Object):
+    """A user other than core."""
+
+    name: str | None = None
+    password_hash: str | None = None
+    ssh_authorized_keys: list[str] | None = None
+    gecos: str | None = None
+    groups: list[str] | None = None
+    home_dir: str | None = None
+    no_create_home: bool | None = None
+    no_log_init: bool | None = None
+    no_user_group: bool | None = None
+    primary_group: str | None = None
+    shell: str | None = None
+    should_exist: bool | None = None
+    system: bool | None = None
+    uid: int | None = None
+
+
 class IgnitionSection(_Object):
     version: str | None = None
     config: Any = None

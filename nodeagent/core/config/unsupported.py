@@ -31,8 +31,9 @@ _WHY: Final[Mapping[str, str]] = {
     "storage.luks": _PROVISION,
     "storage.raid": _PROVISION,
     "passwd.groups": "groups are not managed on a running host. A file in /etc/sysusers.d makes them (g) at each boot",
-    "passwd.users": "of users, only the SSH keys and the password hash of core are managed on a running host. A file "
-    "in /etc/sysusers.d makes others (u) at each boot",
+    "passwd.users": "root, users of the system (uid below 1000), a user without a group of its own, the removal of a "
+    "user, and of core all but its SSH keys and password hash are not managed on a running host. A file in "
+    "/etc/sysusers.d makes such users (u) and memberships (m) at each boot",
     "ignition": _IGNITION,
 }
 

@@ -23,7 +23,7 @@ class PolicySource(StrEnum):
 
 
 # Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.
-USERSPACE: Final = frozenset({"file", "unit", "sshkey", "password"})
+USERSPACE: Final = frozenset({"file", "unit", "user", "sshkey", "password"})
 # A plan that stops it needs the check of the quorum.
 ETCD_UNIT: Final = "etcd.service"
 # In place of a value that may be a secret.

@@ -8,6 +8,7 @@ of entries. The parser normalizes entries with the same meaning.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import TypeVar
 
@@ -34,6 +35,7 @@ def diff(old: MachineConfig, new: MachineConfig) -> tuple[Change, ...]:
         *_entries("unit", old.units, new.units),
         *_entries("sshkey", _keys(old.users), _keys(new.users)),
         *_entries("password", _passwords(old.users), _passwords(new.users)),
+        *_entries("user", _accounts(old.users), _accounts(new.users)),
         *_values(old, new),
     ]
     return tuple(sorted(changes, key=attrgetter("domain", "key")))
@@ -61,6 +63,13 @@ def _keys(users: Mapping[str, UserEntry]) -> dict[str, tuple[str, ...]]:
 
 def _passwords(users: Mapping[str, UserEntry]) -> dict[str, str]:
     return {name: user.password_hash for name, user in users.items() if user.password_hash is not None}
+
+
+def _accounts(users: Mapping[str, UserEntry]) -> dict[str, UserEntry]:
+    """Return the users without what is an entry of its own."""
+    return {
+        name: replace(user, ssh_keys=(), password_hash=None) for name, user in users.items() if user.account is not None
+    }
 
 
 def _values(old: MachineConfig, new: MachineConfig) -> Iterator[Change]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from nodeagent.core.config.image import OsImage, parse_image
 from nodeagent.core.config.kargs import families_of, members
-from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
 from nodeagent.core.config.packages import KERNELS, NOT_IN_EACH_IMAGE, optional_of, packages_of, replaced_of
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import InvalidInput
@@ -71,22 +71,33 @@ def _pick(
 
 
 def _users(candidates: Sequence[Candidate], desired: MachineConfig) -> dict[str, UserEntry]:
-    wanted = desired.users.get(CORE_USER)
+    names = sorted({name for candidate in candidates for name in candidate.config.users})
+    users = {name: _user(name, candidates, desired) for name in names}
+    return {name: user for name, user in users.items() if user is not None}
+
+
+def _user(name: str, candidates: Sequence[Candidate], desired: MachineConfig) -> UserEntry | None:
+    wanted = desired.users.get(name)
 
     def first(domain: str, attribute: str) -> Any:
         # What leaves with the desired config is kept, so that it is removed.
         leaves = not getattr(wanted, attribute, None)
         for candidate in candidates:
-            value = getattr(candidate.config.users.get(CORE_USER), attribute, None)
-            if value and (leaves or candidate.has(f"{domain}:{CORE_USER}")):
+            value = getattr(candidate.config.users.get(name), attribute, None)
+            if value and (leaves or candidate.has(f"{domain}:{name}")):
                 return value
         return None
 
     keys, password = first("sshkey", "ssh_keys"), first("password", "password_hash")
-    if keys is None and password is None:
+    having = [candidate for candidate in candidates if name in candidate.config.users]
+    leaves = wanted is None or wanted.account is None
+    accounts = [c.config.users[name] for c in having if leaves or c.has(f"user:{name}")]
+    account = next((user for user in accounts if user.account is not None), None)
+    if keys is None and password is None and account is None:
         # The host cannot lack anything of a user without keys and password.
-        return {CORE_USER: wanted} if wanted == UserEntry(CORE_USER) else {}
-    return {CORE_USER: UserEntry(CORE_USER, keys or (), password)}
+        return wanted if wanted == UserEntry(name) else None
+    base = account or replace(having[0].config.users[name], groups=(), account=None)
+    return replace(base, ssh_keys=keys or (), password_hash=password)
 
 
 _FIELDS = ("os_image_url", "argument_rules", "extensions", "kernel_type")

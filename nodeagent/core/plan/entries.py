@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
 
 
 def entries_by_path(config: MachineConfig) -> dict[str, str]:
     """Return the id of the entry that each managed path belongs to."""
-    owners: dict[str, str] = dict.fromkeys(expand(MachineConfig("", users=config.users)), f"sshkey:{CORE_USER}")
+    owners: dict[str, str] = {}
+    for user in config.users.values():
+        owners.update(dict.fromkeys(expand(MachineConfig("", users={user.name: user})), f"sshkey:{user.name}"))
     for unit in config.units.values():
         owners.update(dict.fromkeys(expand(MachineConfig("", units={unit.name: unit})), f"unit:{unit.name}"))
     # Last, but never over another entry: the parser rejects two entries for one path.
@@ -31,11 +33,7 @@ def without(config: MachineConfig, entries: Collection[str]) -> MachineConfig:
 
 
 def _filtered(config: MachineConfig, selects: Callable[[str], bool]) -> MachineConfig:
-    users = {}
-    if (core := config.users.get(CORE_USER)) is not None:
-        keys = core.ssh_keys if selects(f"sshkey:{CORE_USER}") else ()
-        password = core.password_hash if selects(f"password:{CORE_USER}") else None
-        users = {CORE_USER: replace(core, ssh_keys=keys, password_hash=password)}
+    users = {name: _part_of_user(user, selects) for name, user in config.users.items()}
     return replace(
         config,
         files={path: file for path, file in config.files.items() if selects(f"file:{path}")},
@@ -43,6 +41,19 @@ def _filtered(config: MachineConfig, selects: Callable[[str], bool]) -> MachineC
         users=users,
         directories={path: entry for path, entry in config.directories.items() if selects(f"file:{path}")},
         links={path: entry for path, entry in config.links.items() if selects(f"file:{path}")},
+    )
+
+
+def _part_of_user(user: UserEntry, selects: Callable[[str], bool]) -> UserEntry:
+    """Return the user with its home, which names the file of the keys, and with what is selected."""
+    # The home is no entry: a part without it would look for the keys in another place.
+    whole = selects(f"user:{user.name}")
+    return replace(
+        user,
+        ssh_keys=user.ssh_keys if selects(f"sshkey:{user.name}") else (),
+        password_hash=user.password_hash if selects(f"password:{user.name}") else None,
+        groups=user.groups if whole else (),
+        account=user.account if whole else None,
     )
 
 
@@ -54,3 +65,23 @@ def unchanged(entries: Iterable[str], old: MachineConfig, new: MachineConfig) ->
 def _part(config: MachineConfig, entry: str) -> object:
     part = only(config, (entry,))
     return part.files, part.units, part.users, part.directories, part.links
+
+
+def has_entry(config: MachineConfig, entry: str) -> bool:
+    """Return whether ``config`` decides about the entry."""
+    domain, _, key = entry.partition(":")
+    user = config.users.get(key)
+    match domain:
+        case "file":
+            return key in config.storage
+        case "unit":
+            return key in config.units
+        case "sshkey":
+            return user is not None and bool(user.ssh_keys)
+        case "password":
+            return user is not None
+        case "user":
+            return user is not None and user.account is not None
+        case _:
+            # Every config has all fields of the OS.
+            return True

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Final
 
 from nodeagent.core.config.file_tree import Directory, FileTreeEntry, RegularFile, SymbolicLink, expand, node_of
-from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, StorageEntry, UnitEntry
+from nodeagent.core.config.machineconfig import MachineConfig, StorageEntry, UnitEntry, UserEntry
 from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
-from nodeagent.core.plan.change import Change, Detail, Plan
+from nodeagent.core.plan.change import Change, ChangeKind, Detail, Plan
 from nodeagent.core.redact import redact
 from nodeagent.core.validate import ssh_key
 
@@ -93,9 +93,14 @@ def _details(
         case "unit":
             yield from _unit(old.units.get(change.key), new.units.get(change.key), change.key, disk, restored)
         case "sshkey":
-            yield from _ssh_keys(old, new, disk, restored)
+            yield from _ssh_keys(change.key, old, new, disk, restored)
         case "password":
-            yield Detail("password", after=_password(old, new))
+            yield Detail("password", after=_password(change.key, old, new))
+        case "user":
+            sides = [config.users.get(change.key, UserEntry("")).groups for config in (old, new)]
+            yield from _listed("group", sides[0], sides[1])
+            if change.kind is ChangeKind.REMOVED:
+                yield Detail("removed", after="it expires if nodeagent created it; home and uid stay")
         case "kernelArguments":
             yield from _listed("argument", _with_absent(old, new), _with_absent(new, old))
         case "extensions":
@@ -241,13 +246,13 @@ def _state(unit: UnitEntry) -> str:
     return {None: "as the preset says", True: "enabled", False: "disabled"}[unit.enabled]
 
 
-def _ssh_keys(old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk) -> Iterator[Detail]:
+def _ssh_keys(name: str, old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk) -> Iterator[Detail]:
     sides = []
-    path = ssh_keys_path(CORE_USER)
+    path = next(ssh_keys_path(name, config.users[name].home) for config in (new, old) if name in config.users)
     for config in (old, new):
-        core = config.users.get(CORE_USER)
+        user = config.users.get(name)
         # By way of the file that is written, because the side of the host is such a file.
-        entry = expand(MachineConfig("", users={CORE_USER: core})).get(path) if core else None
+        entry = expand(MachineConfig("", users={name: user})).get(path) if user else None
         sides.append(entry.content if isinstance(entry, RegularFile) else b"")
     if isinstance(there := disk.get(path), RegularFile):
         sides[0] = there.content
@@ -260,8 +265,8 @@ def _ssh_keys(old: MachineConfig, new: MachineConfig, disk: Disk, restored: Disk
     yield from details or [Detail("key", after="options or comments of a key change")]
 
 
-def _password(old: MachineConfig, new: MachineConfig) -> str:
-    before, after = (user and user.password_hash for user in (old.users.get(CORE_USER), new.users.get(CORE_USER)))
+def _password(name: str, old: MachineConfig, new: MachineConfig) -> str:
+    before, after = (user and user.password_hash for user in (old.users.get(name), new.users.get(name)))
     if before is None:
         return "set"
     return "no longer managed" if after is None else "changed"

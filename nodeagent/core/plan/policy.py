@@ -45,7 +45,7 @@ SSHKEY = "sshkey"
 OWN_NAME: Final = "%n"
 
 # The ``sshkey`` entry decides about each change to a user, as in the machine-config-operator.
-USER_DOMAINS = (SSHKEY, "password")
+USER_DOMAINS = (SSHKEY, "password", "user")
 
 
 def reload(unit: str) -> Action:

@@ -64,6 +64,11 @@ def check_reconcilable(
         for path in old.storage.keys() & new.storage.keys()
         if (path in old.directories) != (path in new.directories)
     ]
+    problems += [
+        Problem(f"{_path_of(name)}.{key}", "is used when the account is created, and does not change afterwards")
+        for name in old.users.keys() & new.users.keys()
+        for key in _fixed(old.users[name], new.users[name])
+    ]
     if old.fips != new.fips:
         was = "on to off" if old.fips else "off to on"
         problems.append(Problem("spec.fips", f"changes from {was}: FIPS mode cannot change on an installed host"))
@@ -85,6 +90,26 @@ def left_out(old: MachineConfig, new: MachineConfig, accepted: Collection[str]) 
 def _changed_sections(old: MachineConfig, new: MachineConfig) -> list[str]:
     sections = old.unapplied.keys() | new.unapplied.keys()
     return sorted(section for section in sections if old.unapplied.get(section) != new.unapplied.get(section))
+
+
+def _path_of(user: str) -> str:
+    return f"spec.config.passwd.users[{user}]"
+
+
+def _fixed(was: UserEntry, now: UserEntry) -> Iterator[str]:
+    """Yield the keys of an account that both configs have and that differ."""
+    if was.account is None or now.account is None:
+        return
+    sides = {
+        "homeDir": (was.home, now.home),
+        "primaryGroup": (was.group, now.group),
+        "uid": (was.account.uid, now.account.uid),
+        "gecos": (was.account.gecos, now.account.gecos),
+        "shell": (was.account.shell, now.account.shell),
+        "noCreateHome": (was.account.create_home, now.account.create_home),
+        "noLogInit": (was.account.no_log_init, now.account.no_log_init),
+    }
+    yield from (key for key, (before, after) in sides.items() if before != after)
 
 
 def loses_login(old: MachineConfig, new: MachineConfig) -> bool:
@@ -121,14 +146,15 @@ def _verb(old: MachineConfig, new: MachineConfig, section: str) -> str:
 
 def check_access(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
     """Yield the problems of keys and of a hash that are not in ``old``."""
-    was, now = old.users.get(CORE_USER, _EMPTY), new.users.get(CORE_USER, _EMPTY)
-    # Keys that the host has already are not judged again by the rules of a newer agent.
-    for key in now.ssh_keys:
-        if key not in was.ssh_keys and (problem := ssh_key.check(key)):
-            yield Problem(f"{PATH}.sshAuthorizedKeys", problem)
-    value = now.password_hash
-    if value is not None and value != was.password_hash and (problem := hash_problem(value)):
-        yield Problem(f"{PATH}.passwordHash", problem)
+    for name, now in new.users.items():
+        was = old.users.get(name, _EMPTY)
+        # Keys that the host has already are not judged again by the rules of a newer agent.
+        for key in now.ssh_keys:
+            if key not in was.ssh_keys and (problem := ssh_key.check(key)):
+                yield Problem(f"{_path_of(name)}.sshAuthorizedKeys", problem)
+        value = now.password_hash
+        if value is not None and value != was.password_hash and (problem := hash_problem(value)):
+            yield Problem(f"{_path_of(name)}.passwordHash", problem)
 
 
 def is_locked(value: str) -> bool:

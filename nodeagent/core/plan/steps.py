@@ -8,12 +8,12 @@ printed and stored; the executor reads the content from the desired config.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, get_args
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
-from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.plan.change import ActionType, Plan
@@ -84,6 +84,34 @@ class LockUser:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateUser:
+    verb: ClassVar = "create user"
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetireUser:
+    """Let the account expire that this agent created for a user that leaves the config. No account is deleted: its
+    files stay, and another user must not get its number."""
+
+    verb: ClassVar = "expire user"
+    user: str
+
+
+# A membership is written as user:group.
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    verb: ClassVar = "add to group"
+    membership: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    verb: ClassVar = "remove from group"
+    membership: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     verb: ClassVar = "drain"
 
@@ -149,7 +177,8 @@ class Reboot:
 
 
 UnitStep = DisableUnit | EnableUnit | PresetUnit | RestoreUnit
-WriteStep = WritePath | RemovePath | UnitStep | SetPassword | LockUser
+AccountStep = CreateUser | RetireUser | JoinGroup | LeaveGroup
+WriteStep = WritePath | RemovePath | UnitStep | SetPassword | LockUser | AccountStep
 ActStep = (
     Drain | DaemonReload | ClearState | StopUnit | ReloadUnit | RestartUnit | StartUnit | RestartStaticPod | Reboot
 )
@@ -246,19 +275,27 @@ def _unit_steps(
     return steps
 
 
-def _user_steps(old: MachineConfig, new: MachineConfig) -> list[WriteStep]:
-    was, now = old.users.get(CORE_USER), new.users.get(CORE_USER)
-    if now is not None and now.password_hash is not None:
-        if was is None or was.password_hash != now.password_hash:
-            return [SetPassword(CORE_USER)]
-    elif was is not None and was.password_hash is not None:
-        # The machine-config-daemon sets an empty hash here, with which PAM may allow a login without a password.
-        return [LockUser(CORE_USER)]
-    return []
+def _password_steps(old: MachineConfig, new: MachineConfig) -> Iterator[WriteStep]:
+    for name in sorted({*old.users, *new.users}):
+        was, now = old.users.get(name), new.users.get(name)
+        if now is not None and now.password_hash is not None:
+            if was is None or was.password_hash != now.password_hash:
+                yield SetPassword(name)
+        elif was is not None and was.password_hash is not None:
+            # The machine-config-daemon sets an empty hash here, with which PAM may allow a login without a password.
+            yield LockUser(name)
+
+
+def accounts_of(config: MachineConfig) -> set[str]:
+    return {name for name, user in config.users.items() if user.account is not None}
+
+
+def memberships_of(config: MachineConfig) -> set[str]:
+    return {f"{name}:{group}" for name, user in config.users.items() for group in user.groups}
 
 
 def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]:
-    """Return all writes, in order: paths, then the enablement of units, then users.
+    """Return all writes, in order: new accounts, paths, the enablement of units, passwords, accounts that leave.
 
     ``old`` is the current config, not the disk: manual changes elsewhere are drift and are not undone. A manifest that
     an operator writes is never written or removed.
@@ -271,7 +308,20 @@ def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]
     # Entries that are equal in both configs are not written.
     ours = wants.keys() - owned_manifests(new).keys()
     writes = [WritePath(path) for path in sorted(ours) if had.get(path) != wants[path]]
-    return (*removals, *writes, *_unit_steps(old, new, had, wants), *_user_steps(old, new))
+    # A membership of a user that leaves is one that leaves.
+    had_accounts, accounts = accounts_of(old), accounts_of(new)
+    joined, left = memberships_of(new) - memberships_of(old), memberships_of(old) - memberships_of(new)
+    return (
+        # Files may belong to them.
+        *(CreateUser(name) for name in sorted(accounts - had_accounts)),
+        *(JoinGroup(membership) for membership in sorted(joined)),
+        *removals,
+        *writes,
+        *_unit_steps(old, new, had, wants),
+        *_password_steps(old, new),
+        *(LeaveGroup(membership) for membership in sorted(left)),
+        *(RetireUser(name) for name in sorted(had_accounts - accounts)),
+    )
 
 
 def act_steps(plan: Plan) -> tuple[ActStep, ...]:

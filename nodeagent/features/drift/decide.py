@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import ActionType, Plan
 from nodeagent.core.plan.entries import entries_by_path, without
 from nodeagent.core.plan.plan import make_plan
@@ -19,6 +19,9 @@ from nodeagent.core.plan.steps import PresetUnit, WriteStep, write_steps
 
 # It has the passwords of all users, so a change of it need not be drift.
 SHADOW: Final = "/etc/shadow"
+# Those of the accounts, also of others than a config has.
+PASSWD: Final = "/etc/passwd"  # noqa: S105 - a path
+GROUP: Final = "/etc/group"
 # Entries in a message; the status has all of them.
 SHOWN: Final = 5
 
@@ -40,11 +43,15 @@ class DriftedEntry:
 Drift = Sequence[DriftedEntry]
 
 
-def watched_paths(config: MachineConfig) -> dict[str, str]:
-    """Return the paths whose change may be drift, with the id of their entry."""
-    core = config.users.get(CORE_USER)
-    password = {SHADOW: f"password:{CORE_USER}"} if core is not None and core.password_hash is not None else {}
-    return {**password, **entries_by_path(config)}
+def watched_paths(config: MachineConfig) -> dict[str, frozenset[str]]:
+    """Return the paths whose change may be drift, with the ids of their entries."""
+    passwords = {f"password:{name}" for name, user in config.users.items() if user.password_hash is not None}
+    accounts = {f"user:{name}" for name, user in config.users.items() if user.account is not None}
+    of_users = {PASSWD: accounts, GROUP: accounts, SHADOW: passwords | accounts}
+    watched = {path: frozenset(entries) for path, entries in of_users.items() if entries}
+    for path, entry in entries_by_path(config).items():
+        watched[path] = watched.get(path, frozenset()) | {entry}
+    return watched
 
 
 def updated(

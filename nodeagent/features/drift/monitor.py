@@ -171,8 +171,9 @@ class DriftMonitor:
                 quiet_since = clock()
                 if paths is None:
                     break
-                by = {entries[path]: who for path, who in by.items()}
-                if paths and not await self._compare(digest, {entries[path] for path in paths}, by):
+                by = {entry: who for path, who in by.items() for entry in entries[path]}
+                changed = {entry for path in paths for entry in entries[path]}
+                if paths and not await self._compare(digest, changed, by):
                     return
 
     async def _wait(self, timeout: float) -> bool:

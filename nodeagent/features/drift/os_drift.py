@@ -14,6 +14,7 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import USERSPACE
 from nodeagent.core.plan.entries import entries_by_path
 from nodeagent.errors import AgentError
 from nodeagent.update.next.os_fields import os_drift
@@ -57,7 +58,7 @@ class OsDrift:
 
     async def caused(self, config: MachineConfig, wrong: Collection[str]) -> frozenset[str]:
         """Return the entries of ``wrong`` of which a path is now as the booted OS ships it."""
-        caused = {entry for entry in wrong if entry.partition(":")[0] not in ("file", "unit", "sshkey", "password")}
+        caused = {entry for entry in wrong if entry.partition(":")[0] not in USERSPACE}
         for path, entry in entries_by_path(config).items():
             if entry in wrong and path.startswith("/etc/") and await self._is_default(path):
                 caused.add(entry)

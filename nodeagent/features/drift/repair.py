@@ -19,12 +19,16 @@ from nodeagent.core.plan.deployment import OS_DOMAINS
 from nodeagent.core.plan.entries import only
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.steps import (
+    CreateUser,
     DisableUnit,
     EnableUnit,
+    JoinGroup,
+    LeaveGroup,
     LockUser,
     PresetUnit,
     RemovePath,
     RestoreUnit,
+    RetireUser,
     SetPassword,
     UnitStep,
     WritePath,
@@ -139,7 +143,12 @@ class DriftRepair:
             case EnableUnit() | DisableUnit() | PresetUnit() | RestoreUnit():
                 # The links follow, from all entries together.
                 pass
-            case RemovePath() | LockUser():
+            case CreateUser(user):
+                await ports.users.create(config.users[user])
+            case JoinGroup(membership):
+                user, _, group = membership.partition(":")
+                await ports.users.set_member(user, group, member=True)
+            case RemovePath() | LockUser() | RetireUser() | LeaveGroup():
                 # Nothing leaves a config that is compared with itself.
                 pass
             case _:

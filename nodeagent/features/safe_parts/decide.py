@@ -68,7 +68,7 @@ def compose(old: MachineConfig, new: MachineConfig, waiting: Collection[str]) ->
     directories, links = dict(new.directories), dict(new.links)
     of_users = (users, old.users)
     sides: dict[str, tuple[dict[str, Any], Mapping[str, Any]]]
-    sides = {"unit": (units, old.units), "sshkey": of_users, "password": of_users}
+    sides = {"unit": (units, old.units), "sshkey": of_users, "password": of_users, "user": of_users}
     storage: list[tuple[dict[str, Any], Mapping[str, Any]]]
     storage = [(files, old.files), (directories, old.directories), (links, old.links)]
     for entry in waiting:

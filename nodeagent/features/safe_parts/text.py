@@ -38,9 +38,10 @@ def partial_text(old: bytes, new: bytes, waiting: Collection[str]) -> bytes:
             section = _object(config.get(kind))
             section[key] = _replaced(section.get(key), _object(was_config.get(kind)).get(key), identity, wanted)
             config[kind] = section
-    if any(entry.startswith(("sshkey:", "password:")) for entry in waiting):
+    users = {entry.partition(":")[2] for entry in waiting if entry.startswith(("sshkey:", "password:", "user:"))}
+    if users:
         passwd = _object(config.get("passwd"))
-        passwd["users"] = _users(passwd.get("users"), _object(was_config.get("passwd")).get("users"))
+        passwd["users"] = _users(passwd.get("users"), _object(was_config.get("passwd")).get("users"), users)
         config["passwd"] = passwd
     # The OS has kernel arguments in the Ignition config, too.
     if config.get("kernelArguments") or was_config.get("kernelArguments"):
@@ -74,10 +75,15 @@ def _replaced(now: object, was: object, identity: str, wanted: Collection[str]) 
     return [entry for _, entry in sorted({**unchanged, **taken}.items())]
 
 
-def _users(now: object, was: object) -> list[Any]:
-    """Return the users of ``now``, with the keys and the password of core as in ``was``."""
-    users, before = _named(now, "name"), _named(was, "name").get(CORE_USER)
-    if before is None:
+def _users(now: object, was: object, waiting: Collection[str]) -> list[Any]:
+    """Return the users of ``now``, with those that wait as in ``was``; of core the keys and the password."""
+    users = {name: user for name, user in _named(now, "name").items() if name not in waiting or name == CORE_USER}
+    had = _named(was, "name")
+    users |= {name: had[name] for name in waiting if name in had and name != CORE_USER}
+    before = had.get(CORE_USER)
+    if CORE_USER not in waiting:
+        pass
+    elif before is None:
         users.pop(CORE_USER, None)
     else:
         rest = {key: value for key, value in users.get(CORE_USER, before).items() if key not in _CORE_KEYS}

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig, coming_accounts
 from nodeagent.core.plan.domain import Checker
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import Sides
@@ -140,11 +140,13 @@ def unknown(root: Path, old: MachineConfig, new: MachineConfig) -> tuple[Problem
     """Return one problem for each changed path, with its first unknown account. Blocking: reads the account files."""
     owners = Owners(str(root))
     had = expand(old)
+    coming = coming_accounts(new)
     # A config may have ten thousand files of one owner, so each account is resolved once.
     problems: dict[tuple[str, int | str], str] = {}
 
     def problem_of(kind: str, name: int | str | None, find: Callable[[int | str], int]) -> str:
-        if name is None:
+        # The update creates it before it writes a path.
+        if name is None or name in coming:
             return ""
         if (kind, name) not in problems:
             try:

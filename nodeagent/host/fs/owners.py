@@ -26,6 +26,7 @@ class PasswdEntry:
     name: str
     uid: int
     gid: int
+    home: str = ""
 
 
 def colon_fields(path: Path) -> Iterator[list[str]]:
@@ -75,7 +76,7 @@ class Owners:
         for fields in self._lines("passwd", 4):
             if not (fields[2].isdecimal() and fields[3].isdecimal()):
                 continue
-            entry = PasswdEntry(fields[0], int(fields[2]), int(fields[3]))
+            entry = PasswdEntry(fields[0], int(fields[2]), int(fields[3]), fields[5] if len(fields) > 5 else "")
             if user in (entry.name, entry.uid):
                 return entry
         if self._use_libc:
@@ -84,8 +85,17 @@ class Owners:
             # A number that the kernel cannot have is no account either.
             except (KeyError, OverflowError):
                 return None
-            return PasswdEntry(account.pw_name, account.pw_uid, account.pw_gid)
+            return PasswdEntry(account.pw_name, account.pw_uid, account.pw_gid, account.pw_dir)
         return None
+
+    def memberships(self, user: str) -> frozenset[str]:
+        """Return the groups of which the user is a member by name."""
+        lines = self._lines("group", 4)
+        return frozenset(fields[0] for fields in lines if user in fields[3].split(","))
+
+    def local_group(self, group: str) -> bool:
+        """Return whether the tools of accounts can change the group: those of /usr/lib/group are of the OS."""
+        return any(fields[0] == group for fields in colon_fields(self._root / "etc" / "group"))
 
     def primary_group(self, user: int | str) -> int:
         """Return the primary group of a user, -1 if no account has the number: chown then keeps the group."""

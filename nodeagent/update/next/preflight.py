@@ -15,7 +15,7 @@ from functools import partial
 from typing import Literal
 
 from nodeagent.core.config.file_tree import Directory, FileTreeEntry, expand
-from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, meaning, with_os_of
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, coming_accounts, meaning, with_os_of
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Action, Plan
 from nodeagent.core.plan.deployment import (
@@ -27,7 +27,7 @@ from nodeagent.core.plan.deployment import (
 )
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.effective import same_os
-from nodeagent.core.plan.entries import unchanged
+from nodeagent.core.plan.entries import has_entry, unchanged
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
@@ -63,6 +63,7 @@ from nodeagent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.update.stages import compare
 from nodeagent.update.stages.admission import check_target
 from nodeagent.update.stages.compare import in_force, mismatches, os_mismatches, with_os
+from nodeagent.update.steps.accounts import check_accounts
 from nodeagent.update.steps.originals import changed_families, has_other_file, managed_keys, original_of, own_arguments
 from nodeagent.update.steps.units_before import notes_on_masks
 
@@ -198,6 +199,7 @@ class Preflight:
             await check_login(self.ports, old, desired.config, update.writes)
         await check_target(self.ports, update, staged=False)
         await self._check_units(update, old, judged)
+        await check_accounts(self.ports, update)
         await self._check_paths(update)
         update.add_notes(*await notes_on_masks(self.ports, update), *await notes_on_install(self.ports, update))
         return update
@@ -275,7 +277,11 @@ class Preflight:
         """Return the written paths whose user or group this host does not have, and why."""
         wanted = expand(new)
         named: dict[tuple[int | str | None, int | str | None], list[str]] = {}
+        # An account of this update does not exist yet.
+        coming = coming_accounts(new)
         for path in writes:
+            if wanted[path].user in coming or wanted[path].group in coming:
+                continue
             named.setdefault((wanted[path].user, wanted[path].group), []).append(path)
         obstacles: dict[str, str] = {}
         # Many files share a few owners.
@@ -334,7 +340,7 @@ class Preflight:
             return Basis(base), (), ()
         still = await self._wrong(new, needed=not same_os(base, new))
         # An entry that leaves with the new config is drift, too: its removal would discard the change of an operator.
-        named = {entry for entry in wrong if entry in still or not _has(new, entry)}
+        named = {entry for entry in wrong if entry in still or not has_entry(new, entry)}
         strict, loose = await compare.divide(self.ports, base, {entry: wrong[entry] for entry in named})
         compare.report_contested(self.ports, loose, Record(to_name=new.name, from_name=base.name))
         basis = Basis(base, wrong, frozenset(wrong.keys() - named))
@@ -378,17 +384,3 @@ def _writes(old: MachineConfig, new: MachineConfig, judged: Judged) -> Iterator[
     for unit in sorted(judged.later - enabled):
         if (entry := new.units.get(unit)) is not None and entry.enabled:
             yield EnableUnit(unit)
-
-
-def _has(config: MachineConfig, entry: str) -> bool:
-    domain, _, key = entry.partition(":")
-    match domain:
-        case "file":
-            return key in config.storage
-        case "unit":
-            return key in config.units
-        case "sshkey" | "password":
-            return bool(config.users) and (domain != "sshkey" or bool(expand(MachineConfig("", users=config.users))))
-        case _:
-            # Every config has all fields of the OS.
-            return True

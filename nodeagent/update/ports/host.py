@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
-from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
@@ -251,8 +251,38 @@ class HealthChecks(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class HostAccount:
+    """An account of this host. ``expired``: it was retired. ``groups`` are those of which it is a member by name."""
+
+    uid: int
+    home: str
+    expired: bool = False
+    groups: frozenset[str] = frozenset()
+
+
 class Users(Protocol):
-    """Passwords of local users."""
+    """Local users: accounts and passwords."""
+
+    async def account(self, user: str) -> HostAccount | None: ...
+
+    async def problem(self, user: UserEntry) -> str:
+        """Return why the account of ``user`` cannot be created or managed on this host, "" if it can."""
+        ...
+
+    async def create(self, user: UserEntry) -> None:
+        """Create the account. Of one that exists, nothing changes but that it works again after ``retire``."""
+        ...
+
+    async def reinstate(self, user: str) -> None:
+        """Let an account work again after ``retire``. Does nothing if it is missing."""
+        ...
+
+    async def retire(self, user: str) -> None:
+        """Let the account expire, so that no login works. Does nothing if it is missing."""
+        ...
+
+    async def set_member(self, user: str, group: str, *, member: bool) -> None: ...
 
     async def password_hash(self, user: str) -> str | None:
         """Return the hash in the shadow file, None if the user is missing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
-from nodeagent.core.config.machineconfig import CORE_USER, DirectoryEntry, FileEntry, MachineConfig, UnitEntry
+from nodeagent.core.config.machineconfig import DirectoryEntry, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, asks_of_os, effective, mismatches_of, os_in_force
@@ -49,7 +49,7 @@ class VerifyFailed(AgentError):
 async def mismatches(
     ports: Ports, config: MachineConfig, *, watched: bool = False, expected: Callable[[str], bool] | None = None
 ) -> dict[str, str]:
-    """Return what differs from ``config``, by entry: ``file:/etc/x``, ``unit:x.service``, ``sshkey:core``,
+    """Return what differs from ``config``, by entry: ``file:/etc/x``, ``unit:x.service``, ``user:x``, ``sshkey:core``,
     ``password:core``. For the OS see ``os_mismatches``. Static pods of an operator, which no update writes, are left
     out unless ``watched``. A unit that is missing is not compared, unless it is ``expected`` to be there later."""
     owner = entries_by_path(config)
@@ -67,14 +67,20 @@ async def mismatches(
         lacks = lacking.get(unit.name)
         if f"unit:{unit.name}" not in wrong and (difference := await _enablement(ports, unit, expected, lacks)):
             wrong[f"unit:{unit.name}"] = difference
-    core = config.users.get(CORE_USER)
-    if (
-        core is not None
-        and core.password_hash is not None
-        and await ports.users.password_hash(CORE_USER) != core.password_hash
-    ):
-        wrong[f"password:{CORE_USER}"] = "has another password hash"
+    for user in config.users.values():
+        if user.password_hash is not None and await ports.users.password_hash(user.name) != user.password_hash:
+            wrong[f"password:{user.name}"] = "has another password hash"
+        if user.account is not None and (difference := await _account(ports, user)):
+            wrong[f"user:{user.name}"] = difference
     return wrong
+
+
+async def _account(ports: Ports, user: UserEntry) -> str:
+    account = await ports.users.account(user.name)
+    if account is None:
+        return "is missing"
+    lacking = sorted({*user.groups} - account.groups)
+    return "is expired" if account.expired else f"is not in the group {', '.join(lacking)}" if lacking else ""
 
 
 async def _difference(ports: Ports, path: str, node: FileTreeEntry) -> str:
@@ -217,6 +223,6 @@ async def _others(ports: Ports, config: MachineConfig, entry_id: str) -> str:
                 return "others than root may write to the file"
             return await ports.files.contested(key)
         case "sshkey":
-            return await ports.files.contested(ssh_keys_path(key))
+            return await ports.files.contested(ssh_keys_path(key, config.users[key].home))
         case _:
             return ""

@@ -11,13 +11,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
+from nodeagent.core.config.paths import home_path
 from nodeagent.core.plan.steps import (
+    CreateUser,
     DisableUnit,
     EnableUnit,
+    JoinGroup,
+    LeaveGroup,
     LockUser,
     PresetUnit,
     RemovePath,
     RestoreUnit,
+    RetireUser,
     SetPassword,
     WritePath,
     WriteStep,
@@ -28,6 +33,7 @@ from nodeagent.update.ports.store import Snapshot
 from nodeagent.update.run import Ports, Run, Update
 from nodeagent.update.stages.admission import check_still_held
 from nodeagent.update.states import Apply, Phase, Transition
+from nodeagent.update.steps.accounts import Accounts, key_of_account
 from nodeagent.update.steps.originals import keep_originals
 from nodeagent.update.steps.passwords import Passwords
 from nodeagent.update.steps.paths import Paths
@@ -65,10 +71,12 @@ async def do(run: Run) -> Transition:
     writes = [step for step in update.writes if (repaired or key_of(step) in saved) and key_of(step) not in later]
     new_paths = [step.path for step in writes if isinstance(step, WritePath)] + link_paths(plan)
     # The directories are recorded before they exist, so that a revert after a kill removes them.
-    await ports.store.add_made_dirs(await ports.files.missing_dirs(new_paths))
+    made = await ports.files.missing_dirs(new_paths)
+    stay = await _staying(ports, update)
+    await ports.store.add_made_dirs([path for path in made if path not in stay])
     made_dirs = await _made_dirs(ports, update)
     paths, links = Paths(ports, update, tree, made_dirs), UnitLinks(ports, plan, made_dirs)
-    passwords = Passwords(ports, update)
+    passwords, accounts = Passwords(ports, update), Accounts(ports, update)
     update.index = 0
     # An inhibitor delays a shutdown between two files. It cannot prevent a power cut.
     async with ports.power.inhibit(f"applying {update.record.to_name}"):
@@ -81,6 +89,8 @@ async def do(run: Run) -> Transition:
                         await paths.do(planned)
                     case SetPassword() | LockUser():
                         await passwords.do(planned)
+                    case CreateUser() | RetireUser() | JoinGroup() | LeaveGroup():
+                        await accounts.do(planned)
                     case EnableUnit() | DisableUnit() | PresetUnit() | RestoreUnit():
                         await links.do()
                     case _:
@@ -100,14 +110,13 @@ async def undo(run: Run) -> None:
     remembered = await ports.store.remembered(update.record.update_id)
     snapshots = [snapshot for snapshot in remembered if snapshot.key not in later]
     paths = Paths(ports, update, expand(update.new), await _made_dirs(ports, update))
-    passwords = Passwords(ports, update)
     failed: list[AgentError] = []
     await restore_claims(ports, snapshots)
     # The reverse order removes a file before the directory entry that replaced it is restored. The links have snapshots
     # of their own.
     for snapshot in [snapshot for snapshot in reversed(snapshots) if snapshot.key != KEY]:
         try:
-            await _work_of(snapshot.key, paths, passwords).undo(snapshot)
+            await _work_of(snapshot.key, paths).undo(snapshot)
         except ServiceUnavailable:
             # The order matters, so nothing else is restored before the service answers.
             raise
@@ -121,8 +130,14 @@ async def undo(run: Run) -> None:
 async def _made_dirs(ports: Ports, update: Update) -> Sequence[str]:
     """Return the directories that are removed with their last file: those of the config stay, even if empty."""
     # One may have been made for a file before an entry named it.
-    stay = frozenset(await ports.files.resolved([*update.new.directories]))
+    stay = await _staying(ports, update)
     return [path for path in await ports.store.made_dirs() if path not in stay]
+
+
+async def _staying(ports: Ports, update: Update) -> frozenset[str]:
+    """Return the directories of the config, and the homes of its users, which stay with the accounts."""
+    homes = [home_path(user.name, user.home) for user in update.new.users.values() if user.account is not None]
+    return frozenset(await ports.files.resolved([*update.new.directories, *homes]))
 
 
 def key_of(step: WriteStep) -> str:
@@ -134,12 +149,19 @@ def key_of(step: WriteStep) -> str:
             return KEY
         case SetPassword(user) | LockUser(user):
             return f"password:{user}"
+        case _:
+            return key_of_account(step)
 
 
-def _work_of(key: str, paths: Paths, passwords: Passwords) -> Paths | Passwords:
+def _work_of(key: str, paths: Paths) -> Paths | Passwords | Accounts:
     """Return what saves and restores the state behind a key of ``key_of``, except that of the links of units."""
-    works: Mapping[str, Paths | Passwords] = {"path": paths, "password": passwords}
-    return works[key.partition(":")[0]]
+    match key.partition(":")[0]:
+        case "path":
+            return paths
+        case "password":
+            return Passwords(paths.ports, paths.update)
+        case _:
+            return Accounts(paths.ports, paths.update)
 
 
 def _merge_repaired(update: Update) -> bool:
@@ -161,7 +183,7 @@ async def _save_snapshots(ports: Ports, update: Update, tree: Mapping[str, FileT
         # deployment is booted, but a revert goes back to the old one.
         return remembered
     plan = await plan_update_links(ports, update, tree)
-    paths, passwords = Paths(ports, update, tree), Passwords(ports, update)
+    paths = Paths(ports, update, tree)
     keys = [key_of(step) for step in update.writes]
     # An alias may take the place of a unit file that leaves.
     keys += [f"path:{path}" for path in link_paths(plan)]
@@ -170,7 +192,7 @@ async def _save_snapshots(ports: Ports, update: Update, tree: Mapping[str, FileT
         if key == KEY:
             continue
         update.progressed()
-        snapshot = await _work_of(key, paths, passwords).snapshot(key)
+        snapshot = await _work_of(key, paths).snapshot(key)
         if snapshot is not None:
             snapshots.append(snapshot)
     if KEY in keys:

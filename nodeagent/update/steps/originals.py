@@ -19,10 +19,18 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import unit_path
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.plan.steps import RemovePath, decides_enablement
+from nodeagent.core.plan.steps import (
+    LeaveGroup,
+    RemovePath,
+    RetireUser,
+    accounts_of,
+    decides_enablement,
+    memberships_of,
+)
 from nodeagent.errors import AgentError
 from nodeagent.update.ports.store import Snapshot
 from nodeagent.update.run import Ports, Run, Update
+from nodeagent.update.steps.accounts import key_of_account
 
 # Directories of unit files besides that of the admin: systemd.unit(5).
 SHIPPED_UNITS: Final = ("/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system")
@@ -33,7 +41,9 @@ _ARGUMENTS: Final = "arguments:"
 def managed_keys(config: MachineConfig) -> set[str]:
     """Return the keys of what a config decides about: paths with an original to restore, and units."""
     units = {f"unit:{unit.name}" for unit in config.units.values() if decides_enablement(unit)}
-    return {f"path:{path}" for path in expand(config)} | units
+    accounts = {f"user:{name}" for name in accounts_of(config)}
+    memberships = {f"member:{membership}" for membership in memberships_of(config)}
+    return {f"path:{path}" for path in expand(config)} | units | accounts | memberships
 
 
 async def original_of(ports: Ports, path: str) -> Snapshot:
@@ -93,6 +103,7 @@ async def forget_originals(ports: Ports, update: Update) -> None:
     """Delete the originals that this update restored, so that they are not restored a second time."""
     reverting = update.record.reverting
     paths = [f"path:{step.path}" for step in update.writes if isinstance(step, RemovePath)]
+    paths += [key_of_account(step) for step in update.writes if isinstance(step, RetireUser | LeaveGroup)]
     # The families that are not named any more after this update, or after its revert.
     families = [f"{_ARGUMENTS}{family}" for family in _changed_families(update, new=reverting)]
     await ports.store.forget_originals([*(update.record.newly_managed if reverting else paths), *families])

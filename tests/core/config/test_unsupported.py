@@ -37,7 +37,10 @@ def test_unapplied_sections_are_kept_apart() -> None:
                 ],
             },
             "passwd": {
-                "users": [{"name": "bob"}, {"name": "core", "groups": ["wheel"], "shell": "", "homeDir": None}],
+                "users": [
+                    {"name": "bob", "uid": 900},
+                    {"name": "core", "groups": ["wheel"], "shell": "", "homeDir": None},
+                ],
                 "groups": [{"name": "g"}],
             },
         }

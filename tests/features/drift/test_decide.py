@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.config.machineconfig import Account, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.plan.entries import only, unchanged
 from nodeagent.features.drift.decide import DriftedEntry, describe_drift, updated, watched_paths
 
@@ -19,7 +19,7 @@ T1, T2 = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z"
 
 
 def test_every_managed_path_has_its_entry() -> None:
-    assert watched_paths(CONFIG) == {
+    entry_of = {
         "/etc/shadow": "password:core",
         "/home/core/.ssh/authorized_keys.d/ignition": "sshkey:core",
         "/etc/systemd/system/app.service": "unit:app.service",
@@ -28,16 +28,31 @@ def test_every_managed_path_has_its_entry() -> None:
         "/etc/x": "file:/etc/x",
         "/etc/y": "file:/etc/y",
     }
+    assert watched_paths(CONFIG) == {path: {entry} for path, entry in entry_of.items()}
+
+
+def test_the_files_of_accounts_have_the_entries_of_all_users() -> None:
+    users = {name: UserEntry(name, (), "$6$hash", account=Account()) for name in ("alice", "bob")}
+    watched = watched_paths(MachineConfig("a", users={**CONFIG.users, **users}))
+    assert watched["/etc/passwd"] == watched["/etc/group"] == {"user:alice", "user:bob"}
+    assert watched["/etc/shadow"] == {
+        "password:core",
+        *(f"{kind}:{name}" for kind in ("password", "user") for name in users),
+    }
+
+
+def watched_entries(config: MachineConfig) -> set[str]:
+    return {entry for entries in watched_paths(config).values() for entry in entries}
 
 
 def test_a_part_of_a_config_has_these_entries_only() -> None:
-    for entry in set(watched_paths(CONFIG).values()):
-        assert set(watched_paths(only(CONFIG, {entry})).values()) == {entry}
+    for entry in watched_entries(CONFIG):
+        assert watched_entries(only(CONFIG, {entry})) == {entry}
 
 
 def test_what_is_equal_in_both_configs() -> None:
     other = MachineConfig("b", files={X.path: X, Y.path: FileEntry("/etc/y", b"2")}, users=CONFIG.users)
-    entries = set(watched_paths(CONFIG).values())
+    entries = watched_entries(CONFIG)
     assert unchanged(entries, CONFIG, other) == {"file:/etc/x", "sshkey:core", "password:core"}
 
 
