@@ -22,6 +22,8 @@ FUZZ_SECONDS ?= 600
 FUZZ ?=
 # `make image BASE=fcos.oci.tar` puts the layer on this OCI archive.
 BASE ?=
+# `make release SIGN=KEY` signs the sums with this GPG key of the caller.
+SIGN ?=
 ORIGIN = $(if $(INTERPRETER), --interpreter $(INTERPRETER))
 FOR_MACHINE = --out dist$(if $(filter testing,$(INTERPRETER)),/testing)$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))$(ORIGIN)
 STAMP := $(VENV)/.stamp
@@ -202,7 +204,7 @@ wheel: venv ## an ordinary wheel, in dist/
 	@echo "make wheel: see dist/"
 
 release: venv ## all artefacts of the last commit, built twice and compared, in dist/release
-	@$(BIN)/python packaging/release.py --out dist/release$(if $(MACHINE),-$(MACHINE) --machine $(MACHINE))$(ORIGIN)
+	@$(BIN)/python packaging/release.py --out dist/release$(if $(MACHINE),-$(MACHINE) --machine $(MACHINE))$(ORIGIN)$(if $(SIGN), --sign $(SIGN))
 
 bench: venv ## benchmarks; each prints JSON and judges by ratios
 	@for b in integration/bench/[a-z]*.py; do $(BIN)/python $$b; done
@@ -225,7 +227,7 @@ bench-fence: venv ## staging beside etcd on a slow disk, with and without the fe
 docs: $(DOCS_STAMP) ## regenerate what the docs take from the code, and build the site in build/site
 	@$(BIN)/python docs/generate.py
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --clean 2>&1 | { grep -v "^INFO" || true; }
-	@echo "make docs: see build/site/index.html"
+	@echo "make docs: see build/site/index.html, which needs no web server"
 
 # mkdocs has an environment of its own: only this target needs it.
 $(DOCS_STAMP): $(STAMP)

@@ -40,17 +40,22 @@ FETCHED = ("maven-*", "wheel-*", "standalone-*", "debian-*", "buildtree-*")
 def main(arguments: list[str]) -> int:
     parser = package.common_parser(__file__, __doc__, package.SOURCE / "dist" / "release", lock.RELEASED)
     parser.add_argument("--fast", action="store_true", help="compress the RPM less, for tests")
+    parser.add_argument("--sign", default="", metavar="KEY", help="GPG key that signs the sums (none)")
     options = parser.parse_args(arguments)
     try:
-        release(options.out.resolve(), options.machine, options.interpreter, fast=options.fast)
+        out = options.out.resolve()
+        release(out, options.machine, options.interpreter, fast=options.fast, key=options.sign)
     except BuildError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def release(out: Path, machine: str, origin: str, *, fast: bool = False) -> None:
+def release(out: Path, machine: str, origin: str, *, fast: bool = False, key: str = "") -> None:
     """Write the release to `out`. Raises BuildError, and leaves `out` as it was."""
+    if key:
+        # A key that is missing is reported before the build, which takes minutes.
+        tools.run([tools.require("gpg"), "--batch", "--list-secret-keys", key], timeout=60)
     begun = time.monotonic()
     version: str = tomllib.loads((package.SOURCE / "pyproject.toml").read_text())["project"]["version"]
     changes = section((package.SOURCE / "CHANGELOG.md").read_text(), version)
@@ -73,6 +78,8 @@ def release(out: Path, machine: str, origin: str, *, fast: bool = False) -> None
         (tar,) = results.glob("nodeagent-*.tar.gz")
         (results / LICENSES).write_text(licenses(tar))
         write_sums(results)
+        if key:
+            sign(results, key)
         replace(out, results)
     for path in sorted(out.iterdir()):
         tools.log(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
@@ -205,6 +212,13 @@ def licenses(tar: Path) -> str:
 def write_sums(results: Path) -> None:
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(results.iterdir())}
     (results / package.CHECKSUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
+
+
+def sign(results: Path, key: str) -> None:
+    """Sign the sums, and with them all files. The name of the signature is the one that systemd-sysupdate reads."""
+    sums = results / package.CHECKSUMS
+    command = [tools.require("gpg"), "--batch", "--yes", "--local-user", key, "--detach-sign"]
+    tools.run([*command, "--output", f"{sums}.gpg", str(sums)], timeout=120)
 
 
 def replace(out: Path, results: Path) -> None:

@@ -121,6 +121,10 @@ class Page:
         (self._root / "tmp/page.html").write_text(html, encoding="utf-8")
         self.go("file:///tmp/page.html")
 
+    def add(self, folder: Path, place: str) -> None:
+        """Copy a folder to where the browser reads files."""
+        shutil.copytree(folder, self._root / place.strip("/"), dirs_exist_ok=True)
+
     def go(self, url: str) -> None:
         self._ask("/url", {"url": url})
 

@@ -83,3 +83,31 @@ def test_only_what_is_committed_is_released(release: dict[str, Any], tmp_path: P
     (source / "nodeagent/file").write_text("changed")
     with pytest.raises(Exception, match="not committed"):
         release["export"](source, tmp_path / "again")
+
+
+@needs("gpg")
+def test_the_sums_are_signed_with_the_key_of_the_caller(
+    release: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, results = tmp_path / "home", tmp_path / "results"
+    home.mkdir(mode=0o700)
+    results.mkdir()
+    monkeypatch.setenv("GNUPGHOME", str(home))
+    gpg = ["gpg", "--batch", "--pinentry-mode", "loopback", "--passphrase", ""]
+    subprocess.run([*gpg, "--quick-generate-key", "publisher", "ed25519", "sign"], check=True, timeout=60)
+    try:
+        (results / "file").write_text("x")
+        release["write_sums"](results)
+        release["sign"](results, "publisher")
+        signed = [results / "SHA256SUMS.gpg", results / "SHA256SUMS"]
+        assert subprocess.run(["gpg", "--verify", *signed], timeout=60, check=False).returncode == 0
+        signed[1].write_text("y")
+        assert subprocess.run(["gpg", "--verify", *signed], timeout=60, check=False).returncode != 0
+    finally:
+        subprocess.run(["gpgconf", "--kill", "all"], check=True, timeout=60)
+
+
+def test_a_key_that_is_missing_is_reported_before_the_build(release: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="gpg"):
+        release["release"](tmp_path / "out", "x86_64", "source", key="nokey@example.org")
+    assert not (tmp_path / "out").exists()
