@@ -44,8 +44,9 @@ def native_bootc(root: Path) -> bool:
 
 
 def bootc_host() -> Unreconcilable:
-    """Return the error of a host without rpm-ostree."""
-    return Unreconcilable("this host is updated by bootc only and has no rpm-ostree", reason=RpmOstreeReason.BOOTC_HOST)
+    """Return the error of a host without ostree."""
+    message = "this host was booted by bootc's own back end, without ostree"
+    return Unreconcilable(message, reason=RpmOstreeReason.BOOTC_HOST)
 
 
 def without_daemon() -> Unreconcilable:

@@ -8,7 +8,7 @@ from nodeagent.kinds import Kind, ReasonEnum
 
 class RpmOstreeReason(ReasonEnum):
     # fmt: off
-    BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE, "change the image with bootc, or manage the host with rpm-ostree only", "Only bootc can update this host, and the config changes what rpm-ostree would have to do."
+    BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE, "change the image with bootc, and remove the OS from the config: hosts without ostree are not served", "The host was booted by bootc's own back end, without ostree, and the config changes the OS."
     TRANSACTION_BUSY = "TransactionBusy", Kind.REFUSED, "rpm-ostree status shows the transaction; the agent retries", "Another client uses rpm-ostree, which does one thing at a time."
     TRANSACTION_CANCELLED = "TransactionCancelled", Kind.RETRY, "rpm-ostree cancel, or the end of rpm-ostreed, cancelled it; the agent retries", "The work of rpm-ostree was cancelled by another client, or rpm-ostreed ended."
     PACKAGE_UNAVAILABLE = "PackageUnavailable", Kind.FAULT, "correct extensions or kernelType, baseOSExtensionsContainerImage, or the repositories of the host", "A package that the config needs is in no repository of this host."
