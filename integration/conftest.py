@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.guards import pytest_collection_finish, pytest_sessionstart
+from tests.support.skips import pytest_terminal_summary
 
-__all__ = ["pytest_collection_finish", "pytest_sessionstart"]
+__all__ = ["pytest_collection_finish", "pytest_sessionstart", "pytest_terminal_summary"]
 
 
 PACKAGE = Path(__file__).parent / "package"

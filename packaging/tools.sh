@@ -73,6 +73,8 @@ is_here() {
         compgen -G "$keyrings/debian-archive-trixie-stable.*" >/dev/null ||
             { [ "$family" != debian ] && compgen -G "$keyrings/debian-archive-keyring.*" >/dev/null; }
         ;;
+    # Fedora has another name for it.
+    grub-editenv) has grub-editenv || has grub2-editenv ;;
     # A library, by the file that its headers come with.
     *.pc) has pkg-config && pkg-config --exists "${1%.pc}" ;;
     *) has "$1" ;;

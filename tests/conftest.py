@@ -16,6 +16,7 @@ from tests.support.guards import (
     pytest_collection_modifyitems,
     pytest_sessionstart,
 )
+from tests.support.skips import pytest_terminal_summary
 
 __all__ = [
     "fitting_answers",
@@ -29,4 +30,5 @@ __all__ = [
     "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_sessionstart",
+    "pytest_terminal_summary",
 ]

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make test` says about skipped tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.skips import VARIABLE, words
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_last_line_counts_by_reason() -> None:
+    assert words([]) == "no test was skipped"
+    assert words(["b", "a", "a"]) == "3 skipped: 2 because: a; 1 because: b"
+
+
+def test_each_skipped_test_is_recorded(tmp_path: Path) -> None:
+    record = tmp_path / "skipped.txt"
+    (tmp_path / "conftest.py").write_text("from tests.support.skips import pytest_terminal_summary")
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.skipif(True, reason='there is no program')\n"
+        "def test_one(): pass\n"
+        "def test_two(): pytest.skip('no disk')\n"
+        "def test_three(): pass\n"
+    )
+    environment = {**os.environ, VARIABLE: str(record), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", tmp_path]
+    subprocess.run([*command, tmp_path], check=True, timeout=120, env=environment, capture_output=True)
+    command = [sys.executable, "-m", "tests.support.skips", str(record)]
+    said = subprocess.run(command, check=True, timeout=60, cwd=ROOT, capture_output=True, text=True).stdout
+    assert said == "2 skipped: 1 because: there is no program; 1 because: no disk\n"
