@@ -102,13 +102,13 @@ class Reason(ReasonEnum):
     # The course and the end of an update
     PLANNED = "Planned", Kind.FAULT, "no action: the plan has a reboot; the agent verifies the host after it", "The reboot is part of the plan."
     REVERTING = "Reverting", Kind.FAULT, "no action: the host reboots to return to the previous config; then see nodeagent history", "The update failed, and the previous config is being restored."
-    REVERTED = "Reverted", Kind.FAULT, "no hurry: the previous config is in force again; nodeagent history shows why; correct the config and apply it", "The update failed, and the previous config is restored and in force."
+    REVERTED = "Reverted", Kind.FAULT, "the previous config is in force again; nodeagent history shows why; correct the config and apply it", "The update failed, and the previous config is restored and in force."
     REBOOT_BUDGET_SPENT = "RebootBudgetSpent", Kind.FAULT, "find out why actions keep failing (nodeagent history), or reboot the host manually", "The updates of the last hours used up the reboots that the agent allows itself."
     SUPERSEDED = "Superseded", Kind.FAULT, "nothing: another config became the desired one before anything was written", "Another config became the desired one before anything was written."
     WITHDRAWN = "Withdrawn", Kind.FAULT, "nothing: the update was taken back before anything was written; the host runs its current config", "The current config became the desired one again before anything was written."
     CANCELLED = "Cancelled", Kind.REFUSED, "none: cancelled; to apply it: nodeagent apply FILE; in a cluster: nodeagent.org/retry=NAME on the Node", "An operator cancelled the update to this config."
     CANCEL_TOO_LATE = "CancelTooLate", Kind.REFUSED, "wait for the end (nodeagent status --watch), then run nodeagent rollback", "Only a reboot leads back from where the update is, so it cannot be cancelled."
-    NO_UPDATE = "NoUpdate", Kind.REFUSED, "none: there is nothing to cancel; nodeagent history lists past updates", "No update is under way."
+    NO_UPDATE = "NoUpdate", Kind.REFUSED, "there is nothing to cancel; nodeagent history lists past updates", "No update is under way."
     PHASE_LATE = "PhaseLate", Kind.FAULT, "nodeagent status names the step that hangs; check it, then apply the config again", "A phase of the update took longer than it may."
 
     # Services of this host

@@ -171,6 +171,9 @@ def _closest(text: str) -> str:
     name, dot, ending = text.rpartition(".")
     if not close and dot:
         close = [f"{name}.{unit_type}" for unit_type in get_close_matches(ending, UNIT_TYPES, 1, cutoff=0.75)]
+    # systemctl completes the name of a service as well.
+    if not close and not dot and not unit_name_problem(f"{text}.service"):
+        close = [f"{text}.service"]
     return f"did you mean {close[0]}?" if close else ""
 
 
@@ -217,7 +220,8 @@ def _show(
 
 
 def _rows(explanation: Explanation, recommended: Entry | None) -> Iterator[tuple[str, str]]:
-    yield "policy", POLICY[explanation.source]
+    from_recommended = explanation.entry is not None and explanation.entry.origin == RECOMMENDED
+    yield "policy", "recommended" if from_recommended else POLICY[explanation.source]
     yield "why", explanation.reason
     if explanation.actions == ():
         yield "does", "nothing: a config that changes it is refused"

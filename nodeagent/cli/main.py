@@ -82,6 +82,17 @@ EXITS: Final = """exit status:
   6  not confirmed at the prompt; nothing was changed
 """
 
+# Commands of other programs, with the hint to print.
+HABITS: Final = {
+    "diff": "nodeagent plan --diff FILE shows what a config would change, nodeagent verify --diff what was changed",
+    "undo": "nodeagent rollback returns to the previous config",
+    "upgrade": "nodeagent apply FILE applies a config, its OS image included",
+    "get": "nodeagent status shows the state, nodeagent config show the current config",
+    "describe": "nodeagent status shows the state, nodeagent history show an update",
+    "events": "nodeagent logs shows the journal, nodeagent history the updates",
+    "doctor": "nodeagent selfcheck checks the installation",
+}
+
 # Options of other programs, with the hint to print.
 FOREIGN: Final = {
     "-o": "--json gives one JSON object, where a command has it",
@@ -208,7 +219,8 @@ def _did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str
 
 
 def _unknown_command(word: str) -> InvalidInput:
-    hint = _did_you_mean(word, NAMES, "nodeagent ") or "nodeagent --help lists the commands"
+    meant = _did_you_mean(word, NAMES, "nodeagent ")
+    hint = HABITS.get(word) or meant or "nodeagent --help lists the commands"
     return InvalidInput(f"there is no command {word!r}", reason=Reason.USAGE, hint=hint)
 
 

@@ -25,6 +25,8 @@ from nodeagent.settings import schema
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import load
 
+# An empty list takes no action, as None does.
+NO_ACTIONS: Final = "has no actions, so nothing is reloaded or restarted, and no warning is given"
 # Unit search path of systemd.unit(5).
 UNIT_PLACES: Final = (
     "/etc/systemd/system",
@@ -158,7 +160,8 @@ def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
     named = {action.unit for entry in entries for action in entry.actions if action.unit not in ("", OWN_NAME)}
     units = _units_of_host()
     problem = "is not on this host: an update that needs it is refused"
-    return (), [Problem(unit, problem + did_you_mean(unit, units)) for unit in sorted(named - units)]
+    empty = [Problem(entry.key, NO_ACTIONS) for entry in entries if not entry.actions and not entry.rule]
+    return (), [*empty, *(Problem(unit, problem + did_you_mean(unit, units)) for unit in sorted(named - units))]
 
 
 def _units_of_host() -> set[str]:

@@ -216,6 +216,8 @@ def test_nothing_heavy_is_imported(words: list[str], heavy: Sequence[str], confi
         (["apply", "-f", "x"], ["hint: name the file without an option: nodeagent apply FILE"]),
         (["apply", "--diff", "x"], ["hint: nodeagent plan --diff FILE"]),
         (["status", "-w"], ["hint: nodeagent status --watch", "hint: nodeagent status --help"]),
+        (["diff"], ["there is no command 'diff'", "hint: nodeagent plan --diff FILE"]),
+        (["explain", "kubelet"], ["'kubelet' is no path", "hint: did you mean kubelet.service?"]),
         (["settings", "check", "x"], ["unrecognized arguments: x", "hint: nodeagent settings check --help"]),
         (["help", "nope"], ["there is no command 'nope'", "nodeagent --help"]),
         (["help", "aply"], ["there is no command 'aply'", "did you mean nodeagent apply?"]),

@@ -87,7 +87,9 @@ def seconds_of(text: str) -> int:
     # str.isdigit is also true for digits such as ², which int() rejects.
     if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
         raise InvalidInput(
-            f"{text} is no duration", reason=MaintenanceReason.BAD_DURATION, hint=MaintenanceReason.BAD_DURATION.hint
+            f"{text!r} is not a duration",
+            reason=MaintenanceReason.BAD_DURATION,
+            hint=MaintenanceReason.BAD_DURATION.hint,
         )
     return int(number) * unit
 

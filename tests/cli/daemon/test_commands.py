@@ -162,6 +162,14 @@ def test_settings_show_has_the_source_of_each_value(cli: Cli, no_settings: Path)
     assert shown["settings"]["actions.timeout"] == {"value": 2.5, "from": f"{no_settings}/50-mine.yaml:2"}
 
 
+@pytest.mark.finding("users: messages that name no way out", "A policy without actions is a note of the check.")
+def test_settings_check_names_entries_without_actions(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("nodeDisruptionPolicy: {files: [{path: /etc/app, actions: []}]}\n")
+    answer = cli("settings", "check")
+    assert answer.code == 0
+    assert "note: /etc/app has no actions, so nothing is reloaded or restarted" in answer.out
+
+
 def test_settings_check_reads_settings_policy_and_desired_config(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
     answer = cli("settings", "check")
     assert answer.code == 2

@@ -206,7 +206,7 @@ def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: P
         (["strat"], ["there is no COMMAND 'strat': start, stop, status", "hint: did you mean start?"]),
         (
             ["start", "--reason", "x", "--for", "5"],
-            ["BadDuration: 5 is no duration", f"hint: {hint('BadDuration')}"],
+            ["BadDuration: '5' is not a duration", f"hint: {hint('BadDuration')}"],
         ),
     ],
 )

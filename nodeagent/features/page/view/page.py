@@ -157,6 +157,9 @@ def _comparison(comparison: Comparison | None, timeline: Timeline) -> str:
         # An update that disrupted nothing needs no comparison.
         return f"<section>{title}<p>{sentence}</p></section>" if timeline.outage else ""
     here, there = comparison.out
+    if here >= there:
+        # Less than the usual way is what the section is about. An update may wait for what the usual way does not have.
+        return ""
     least, unmeasured = "", ""
     if comparison.missing:
         least, unmeasured = "at least ", f": {' and '.join(comparison.missing)} was not measured here"

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import nodeagent
 from nodeagent.cli._client import Client
 from nodeagent.cli._offline import Stored
+from nodeagent.cli._render import counted
 from nodeagent.core.coordination.kube_objects import Review
 from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, failed, ok, reach_check, unread
 from nodeagent.errors import AgentError, InvalidInput, Unreachable, full_text
@@ -149,7 +150,7 @@ def _settings() -> tuple[Settings, SelfCheck]:
         check_consistency(loaded.settings, loaded.origins)
     except InvalidInput as error:
         return Settings(), failed("settings", full_text(error, 1), "nodeagent settings check")
-    return loaded.settings, ok("settings", f"valid, from {len(loaded.files)} files")
+    return loaded.settings, ok("settings", f"valid, from {counted(len(loaded.files), 'file')}")
 
 
 def _files(state_dir: str) -> FileFacts:
