@@ -60,13 +60,15 @@ def unread(name: str, fact: NotRead) -> SelfCheck:
 class OsService:
     """The program that serves the OS fields of a config. ``unit`` pulls images.
 
-    ``why`` it serves none on this host, "" if it does; ``remedy`` is the way out.
+    ``why`` it serves none on this host, "" if it does; ``remedy`` is the way out. ``refused`` are fields that it never
+    serves.
     """
 
     program: str
     unit: str
     why: str = ""
     remedy: str = ""
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ async def read_os_service(bus: Bus, root: Path = _ROOT) -> OsService | None:
     except Unreconcilable as error:
         # The check and the refusal of a config have the same reason.
         return OsService("ostree container", PULL, f"{error.message} ({error.reason})", hint(error.reason))
-    return OsService("ostree container", PULL)
+    return OsService("ostree container", PULL, refused=("extensions", "kernelType"))
 
 
 class StagingChecks:

@@ -9,7 +9,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Unreconcilable
-from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_ours
+from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_ours, read_os_service
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
@@ -52,3 +52,18 @@ def test_without_the_program_that_pulls(tmp_path: Path) -> None:
     assert caught.value.reason == "NoPuller"
     with_files(tmp_path, PULLER)
     check_puller(tmp_path)
+
+
+async def test_the_fields_that_such_a_host_serves(bus: Bus, private_bus: PrivateBus, tmp_path: Path) -> None:
+    systemd = FakeSystemd()
+    systemd.properties["LoadState"] = Variant("s", "not-found")
+    async with await systemd.start(private_bus.address):
+        assert await read_os_service(bus, tmp_path) is None
+        with_files(tmp_path, "run/ostree-booted", BOOTC)
+        service = await read_os_service(bus, tmp_path)
+        assert service is not None
+        assert "NoPuller" in service.why
+        with_files(tmp_path, PULLER)
+        service = await read_os_service(bus, tmp_path)
+        assert service is not None
+        assert (service.why, service.refused) == ("", ("extensions", "kernelType"))

@@ -321,6 +321,14 @@ def test_long_lists_are_cut() -> None:
     [
         (OsFacts(OsService("rpm-ostree", "x.service"), fips=True), "ok", ("rpm-ostree serves", "has it on")),
         (
+            OsFacts(OsService("ostree container", "x.service", refused=("extensions", "kernelType"))),
+            "ok",
+            (
+                "serves baseOSExtensionsContainerImage, kernelArguments, osImageURL;",
+                "extensions, kernelType are refused",
+            ),
+        ),
+        (
             OsFacts(OsService("", "", "this host has none", "remove it")),
             "skipped",
             ("are refused: this host", "it off"),

@@ -30,4 +30,7 @@ def os_check(facts: OsFacts | NotRead) -> SelfCheck:
         return skipped(
             OS_CHECK, f"configs with {fields} are refused: {facts.service.why}; {fips}", facts.service.remedy
         )
-    return ok(OS_CHECK, f"{facts.service.program} serves {fields}; {fips}")
+    refused = facts.service.refused
+    served = ", ".join(key for key in OS_KEYS if key not in refused)
+    others = f"configs with {', '.join(refused)} are refused; " if refused else ""
+    return ok(OS_CHECK, f"{facts.service.program} serves {served}; {others}{fips}")
