@@ -50,6 +50,7 @@ answers = importlib.import_module("answers")
 figures = importlib.import_module("figures")
 findings = importlib.import_module("findings")
 lists = importlib.import_module("lists")
+plan_figure = importlib.import_module("plan_figure")
 tables = importlib.import_module("tables")
 table, code = tables.table, tables.code
 EXAMPLES = ROOT / "docs/examples"
@@ -261,6 +262,23 @@ def indented(text: str) -> str:
 
 def plan() -> str:
     return ran("plan", "--from", "worker-1.yaml", "--to", "worker-2.yaml")
+
+
+def plan_picture() -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        cli(["plan", "--from", str(EXAMPLES / "worker-1.yaml"), "--to", str(EXAMPLES / "worker-2.yaml"), "--json"])
+    picture: str = plan_figure.plan(printed.getvalue())
+    return picture
+
+
+def of_overview(name: str) -> str:
+    """A part of docs/index.md, with its links as they are from the top of the repository."""
+    text = (ROOT / "docs/index.md").read_text()
+    part = re.search(rf"<!-- begin shared: {name} -->\n(.*?)<!-- end shared: {name} -->", text, re.DOTALL)
+    assert part is not None
+    linked = re.sub(r"\]\((?!https?://|#)", "](docs/", part.group(1).strip())
+    return re.sub(r"docs/\.\./", "", linked)
 
 
 def plan_with_policy() -> str:
@@ -531,7 +549,10 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "command-line": functools.partial(lists.other_mistakes, "tests/cli/test_main.py", "tests/features/"),
     },
     "docs/development/regressions.md": {"regressions": findings.page},
-    "README.md": {"plan": plan},
+    "README.md": {
+        "plan": plan,
+        **{name: functools.partial(of_overview, name) for name in ("what", "proof", "scope")},
+    },
     "docs/explanation/plans.md": {"example-plan": plan_with_policy, "sysctl": sysctl_keys},
     "docs/reference/commands.md": {"commands": commands},
     "docs/reference/dbus.md": {"dbus": dbus, "properties": properties},
@@ -574,6 +595,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     **{f"docs/explanation/leg-{kind.__name__.lower()}.svg": functools.partial(leg, kind) for kind in LEGS},
     "docs/development/architecture.svg": figures.architecture,
     "docs/explanation/timeline.svg": figures.timeline,
+    "docs/plan.svg": plan_picture,
     "docs/research/rollout.svg": figures.rollout,
 }
 
