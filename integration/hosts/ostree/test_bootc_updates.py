@@ -19,6 +19,8 @@ from integration.trees.image_registry import Published
 from integration.trees.tree import A, B, Tree
 
 PULL = "nodeagent-pull.service"
+DEPLOY = "nodeagent-deploy.service"
+SLOW = f"/etc/systemd/system/{DEPLOY}.d/slow.conf"
 BootcPublish = Callable[[Tree], Published]
 
 
@@ -45,6 +47,10 @@ def misbehave(host: OstreeHost, **fault: Any) -> None:
     host.write(f"{parts.REGISTRY_STATE}/{small_registry.FAULTS}", json.dumps(fault))
 
 
+def behave(host: OstreeHost) -> None:
+    host.run(["rm", f"{parts.REGISTRY_STATE}/{small_registry.FAULTS}"])
+
+
 def test_an_update_and_the_way_back(node: OstreeHost, publish_node: BootcPublish) -> None:
     b = publish_node(B)
     updates.block_reboot(node)
@@ -56,9 +62,57 @@ def test_an_update_and_the_way_back(node: OstreeHost, publish_node: BootcPublish
     updates.wait_updated(node, "b", B)
     assert node.reboots == 1
     assert "added=1" in node.cmdline
-    agent.wait_done(node, "b")
     node.run(["nodeagent", "rollback"])
     updates.wait_updated(node, "a", A)
     assert node.reboots == 2
     assert "added=1" not in node.cmdline
     assert not node.exists(STAGED)
+
+
+def test_pulls_that_fail(node: OstreeHost, publish_node: BootcPublish) -> None:
+    b = publish_node(B)
+    agent.apply(node, updates.config("wrong", f"{b.name}@sha256:{'0' * 64}"))
+    updates.wait_degraded(node, "ImageNotFound")
+    misbehave(node, of="/blobs/", hang=True)
+    updates.apply_again(node, updates.config("b", b))
+    requested = f"{parts.REGISTRY_STATE}/{small_registry.REQUESTS}"
+    node.wait_for(lambda: "/blobs/" in node.read_text(requested), "a layer is on the way")
+    # As an admin does, or a host without memory.
+    node.run(["systemctl", "kill", "--signal=KILL", PULL])
+    behave(node)
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+
+
+@pytest.mark.parametrize("agent_too", [False, True])
+def test_what_a_killed_deploy_has_staged(node: OstreeHost, publish_node: BootcPublish, agent_too: bool) -> None:
+    """It is removed, whether the agent lives on or not. Nothing of it is ever unlocked."""
+    node.write(SLOW, "[Service]\nExecStartPost=/usr/bin/sleep infinity\n")
+    node.run(["systemctl", "daemon-reload"])
+    agent.apply(node, updates.config("b", publish_node(B)))
+    node.wait_for(lambda: node.exists(STAGED), "it is staged")
+    node.run(["rm", SLOW])
+    node.run(["systemctl", "daemon-reload"])
+    if agent_too:
+        node.run(["systemctl", "kill", "--signal=KILL", agent.UNIT])
+    else:
+        node.run(["systemctl", "kill", "--signal=KILL", DEPLOY])
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+    journal = node.run(["journalctl", "--no-pager", f"--unit={DEPLOY}", "--output=cat"]).stdout
+    assert "remove the staged deployment" in journal
+
+
+@pytest.mark.long
+def test_a_full_disk(node: OstreeHost, publish_node: BootcPublish) -> None:
+    agent.settings(node, {"os": {"free_space": 0}})
+    node.run(["systemctl", "restart", agent.UNIT])
+    agent.wait_daemon(node)
+    free = int(node.run(["df", "--output=avail", "--block-size=1M", "/sysroot"]).stdout.split()[-1])
+    node.run(["fallocate", "--length", f"{free - 30}M", "/var/fill"])
+    agent.apply(node, updates.config("b", publish_node(B)))
+    updates.wait_degraded(node, "NoSpace")
+    assert not node.exists(STAGED)
+    node.run(["rm", "/var/fill"])
+    updates.apply_again(node, updates.config("b", publish_node(B)))
+    updates.wait_updated(node, "b", B)
