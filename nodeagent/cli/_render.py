@@ -7,7 +7,9 @@ Colours, and lines that are drawn over, are for terminals only. NO_COLOR switche
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -31,6 +33,8 @@ OUTCOMES: Final = {
 
 # Of a terminal that does not report its height, such as a serial console.
 DEFAULT_HEIGHT: Final = 24
+# Columns of a text that is wrapped.
+NARROWEST: Final = 40
 ESCAPE: Final = "\x1b["
 
 
@@ -43,6 +47,20 @@ def paint(text: str, style: str) -> str:
     if not text or not style or not on_terminal() or os.environ.get("NO_COLOR"):
         return text
     return f"{ESCAPE}{style}m{text}{ESCAPE}0m"
+
+
+def wrapped(text: str, indent: int) -> list[str]:
+    """Return the lines of a text that begins in the column ``indent`` of a terminal; one without a terminal.
+
+    A painted text is not wrapped: its escapes have no width.
+    """
+    if not on_terminal() or ESCAPE in text:
+        return [text]
+    width = shutil.get_terminal_size().columns - indent
+    # Names and paths are kept whole, so that they can be copied.
+    lines = textwrap.wrap(text, max(width, NARROWEST), break_long_words=False, break_on_hyphens=False)
+    # A line that an indented journal has keeps its indentation.
+    return [text[: len(text) - len(text.lstrip())] + lines[0].lstrip(), *lines[1:]] if lines else [text]
 
 
 def bar(percent: int) -> str:

@@ -20,6 +20,7 @@ from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.errors import AgentError, InvalidInput, Problem, Terminal
 from nodeagent.host.policy_files import read_policy_files
 from nodeagent.reasons import Reason
+from nodeagent.report.plan_groups import grouped
 from nodeagent.settings.load import load
 
 if TYPE_CHECKING:
@@ -146,8 +147,9 @@ def _show(what: str, suggestions: Sequence[Suggestion], entries: Sequence[Mappin
     others = [suggestion for suggestion in suggestions if suggestion.entry is None]
     if others or more:
         print(printable(f"# {what} still needs it for:" if entries else f"# No entry avoids the disruption by {what}:"))
-    for suggestion in others:
-        print(printable(f"#   {change_name(suggestion.change.id)}: {suggestion.why}"))
+    # A config of 300 files has as many changes with the same reason.
+    for row in grouped(others, lambda suggestion: suggestion.change, lambda suggestion: suggestion.why):
+        print(printable(f"#   {change_name(row.what)}: {row.first.why}"))
     if more:
         print(f"#   {more} more changes, which the history leaves out")
 

@@ -29,6 +29,7 @@ from nodeagent.cli._render import (
     local_times,
     on_terminal,
     paint,
+    wrapped,
 )
 from nodeagent.core.coordination.operations import BY_OPERATOR
 from nodeagent.core.redact import redact
@@ -89,7 +90,11 @@ def view(status: dict[str, Any], now: datetime, *, as_bar: bool = False, log: Se
     lines of the unit that failed."""
     rows = [(label, local_times(text, now)) for label, text in _rows(status, now, as_bar=as_bar, log=log)]
     width = max(len(label) for label, _ in rows)
-    return [f"{label.ljust(width)}  {text}" for label, text in rows]
+    lines = []
+    for label, text in rows:
+        first, *more = wrapped(text, width + 2)
+        lines += [f"{label.ljust(width)}  {first}", *(f"{' ' * width}  {line}" for line in more)]
+    return lines
 
 
 def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[str]) -> Iterator[tuple[str, str]]:

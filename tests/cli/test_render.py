@@ -45,3 +45,16 @@ def test_a_screen_draws_over_its_lines_and_no_more_than_fit(
     assert capsys.readouterr().out.startswith(f"\x1b[{shown}F")
     screen.clear()
     assert capsys.readouterr().out == "\x1b[1F\x1b[J"
+
+
+@pytest.mark.finding("users: words cut at the edge", "Messages of the status are wrapped between words on a terminal.")
+def test_messages_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "file:/etc/kubernetes/static-pod-resources/kube-apiserver.yaml has content that differs"
+    monkeypatch.setenv("COLUMNS", "80")
+    assert _render.wrapped(text, 10) == [text]
+    monkeypatch.setattr(_render, "on_terminal", lambda: True)
+    assert _render.wrapped(text, 10) == [text[:65], "content that differs"]
+    # A name that is longer than the line is kept whole.
+    assert _render.wrapped("x" * 200, 10) == ["x" * 200]
+    assert _render.wrapped("  of a journal", 10) == ["  of a journal"]
+    assert _render.wrapped("", 10) == [""]

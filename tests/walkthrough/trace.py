@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,7 +27,9 @@ def passed_files() -> Iterator[list[str]]:
 
     def profile(frame: FrameType, event: str, _arg: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<"):
+        # The body of a class runs with the import of its module, which another test may have done before.
+        called = event == "call" and code.co_flags & inspect.CO_OPTIMIZED
+        if called and code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<"):
             found.setdefault(code.co_filename.removeprefix(PACKAGE))
 
     threading.setprofile(profile)
