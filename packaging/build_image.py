@@ -26,6 +26,7 @@ from bundle.names import NAME, Name
 WANTS = "usr/lib/systemd/system/multi-user.target.wants"
 LINK = f"{WANTS}/nodeagent.service"
 TARGET = "../nodeagent.service"
+HOME = "https://github.com/nodeagent/nodeagent"
 VERSION_LABEL = "org.nodeagent.version"
 
 
@@ -56,6 +57,9 @@ def build(tar: Path, out: Path, base: Path | None = None) -> Path:
             "org.opencontainers.image.title": NAME,
             "org.opencontainers.image.version": name.full_version,
             "org.opencontainers.image.licenses": "Apache-2.0",
+            "org.opencontainers.image.url": HOME,
+            "org.opencontainers.image.source": HOME,
+            "org.opencontainers.image.documentation": f"{HOME}/tree/main/docs",
         }
     target = out / name.file(".oci.tar", "" if base is None else "os")
     with tempfile.TemporaryDirectory(prefix=package.SCRATCH, dir=out) as directory:

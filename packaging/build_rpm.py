@@ -8,13 +8,16 @@ the same version of rpm.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tarfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import build as package
-from bundle import noarch, tools
+from bundle import components, noarch, tools
 from bundle.errors import BuildError
 from bundle.names import Name
 
@@ -71,6 +74,8 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:
             # Older than any release.
             "nodeagent_release": "0.testing" if name.testing else "1",
             "nodeagent_tar": str(tar),
+            "nodeagent_bundled": ", ".join(bundled(tar)),
+            "nodeagent_date": datetime.fromtimestamp(package.source_date_epoch(), UTC).strftime("%a %b %d %Y"),
             "nodeagent_requires": ", ".join(noarch.requirements(package.SOURCE / "pyproject.toml")),
         }
         command = [rpmbuild, "-bb", "--quiet", "--target", f"{name.machine}-unknown-linux"]
@@ -83,6 +88,22 @@ def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:
         tools.run([*command, str(SPEC)], timeout=TIMEOUT, env=environment)
         # "nodeagent-0" sorts before "nodeagent-selinux".
         return [path.replace(out / path.name) for path in sorted((scratch / "out").rglob("*.rpm"))]
+
+
+def bundled(tar: Path) -> list[str]:
+    """Return what the packages of Fedora provide for a library that they contain, from the list of components."""
+    with tarfile.open(tar) as archive:
+        names = [name for name in archive.getnames() if name.endswith(f"/{components.SBOM}")]
+        file = archive.extractfile(names[0]) if names else None
+        listed = json.load(file)["components"] if file is not None else []
+    provided = []
+    for entry in listed:
+        python = entry["purl"].startswith("pkg:pypi/")
+        name = f"python3dist({entry['name'].lower()})" if python else entry["name"].lower()
+        # A hyphen would begin the release.
+        version = entry.get("version", "").replace("-", "~")
+        provided.append(f"bundled({name})" + (f" = {version}" if version else ""))
+    return sorted(provided)
 
 
 def build_noarch(rpmbuild: str, tar: Path, out: Path, compression: str) -> list[Path]:

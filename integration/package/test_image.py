@@ -31,6 +31,7 @@ LINK = "usr/lib/systemd/system/multi-user.target.wants/nodeagent.service"
 OF_THE_BASE = ("usr/bin/dash", "usr/bin/mkdir", "usr/bin/ln")
 # As root of a container, this machine may have lower limits than buildah sets by default.
 ULIMITS = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
+HOME = "https://github.com/nodeagent/nodeagent"
 LABELS = {"ostree.bootable": "true", "org.opencontainers.image.version": "42"}
 # The builder of the package in a process of its own: a base of a few files, and images from the tar.
 PROGRAM = """
@@ -141,6 +142,9 @@ def test_the_archives_are_valid_and_only_in_usr(package: Package, tools: Path, b
         "org.opencontainers.image.title": "nodeagent",
         "org.opencontainers.image.version": built.version,
         "org.opencontainers.image.licenses": "Apache-2.0",
+        "org.opencontainers.image.url": HOME,
+        "org.opencontainers.image.source": HOME,
+        "org.opencontainers.image.documentation": f"{HOME}/tree/main/docs",
     }
     assert on_base["Labels"] == {**LABELS, VERSION_LABEL: built.version}
     found = entries(built.alone)

@@ -133,6 +133,20 @@ def test_the_same_tar_gives_the_same_rpm(package: Package, built: dict[str, Path
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built["first"].read_bytes()).digest()
 
 
+def test_what_a_reviewer_of_packages_looks_for(built: dict[str, Path]) -> None:
+    def query(*words: str) -> str:
+        command = ["rpm", "--query", "--package", *words, str(built["first"])]
+        return subprocess.run(command, capture_output=True, check=True, timeout=60, text=True).stdout
+
+    provides = query("--provides")
+    assert "bundled(python) = " in provides
+    assert "bundled(openssl) = " in provides
+    assert "bundled(python3dist(msgspec)) = " in provides
+    assert "- Version " in query("--changelog")
+    assert query("--queryformat", "%{URL}").startswith("https://")
+    assert "\n\n" not in query("--queryformat", "%{DESCRIPTION}")
+
+
 def test_the_module_is_a_package_of_its_own(package: Package, built: dict[str, Path]) -> None:
     def query(*arguments: str) -> str:
         argv = ["rpm", "--query", "--package", str(built["module"]), *arguments]

@@ -240,6 +240,10 @@ VERSIONS = VersionFacts(
 )
 
 
+@pytest.mark.finding(
+    "users: the interpreter of the package",
+    "The install page and the self-check name the origin of the interpreter; that of tests is a warning.",
+)
 @pytest.mark.parametrize(
     ("found", "running", "expected"),
     [
