@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import Publish
 from integration.hosts.ostree.disk import KARGS
 from integration.hosts.ostree.ostree_host import OstreeHost
-from integration.trees.tree import A, B
+from integration.trees.tree import A, B, Tree
 
 LAYERED = "/usr/share/rpmostreed-standin/packages"
 
@@ -30,6 +32,30 @@ def test_alone_then_with_an_os_then_gone(node_at_a: OstreeHost, publish: Publish
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
     assert (arguments(node), node.reboots) == ([*KARGS], 3)
+
+
+def test_a_default_argument_is_taken_away_and_given_back(node_at_a: OstreeHost, publish: Publish) -> None:
+    """With shouldNotExist of the Ignition config: also in the next image, and until no config takes it away."""
+    node = node_at_a
+
+    def without(name: str, tree: Tree) -> str:
+        document = json.loads(updates.config(name, publish(tree)))
+        document["spec"]["config"]["kernelArguments"] = {"shouldExist": ["nosmt"], "shouldNotExist": ["quiet"]}
+        return json.dumps(document)
+
+    rest = [token for token in KARGS if token != "quiet"]
+    agent.apply(node, without("less", A))
+    updates.wait_updated(node, "less", A)
+    assert (arguments(node), node.reboots) == ([*rest, "nosmt"], 1)
+    node.run(["nodeagent", "verify"])
+
+    agent.apply(node, without("less-b", B))
+    updates.wait_updated(node, "less-b", B)
+    assert (arguments(node), node.reboots) == ([*rest, "nosmt"], 2)
+
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_updated(node, "b", B)
+    assert (sorted(arguments(node)), node.reboots) == (sorted(KARGS), 3)
 
 
 def test_a_retry_leaves_no_duplicate(node_at_a: OstreeHost, publish: Publish) -> None:
