@@ -242,6 +242,8 @@ class Bootc(LibostreeBackEnd):
             raise Terminal(message, reason=Reason.DISCARD_FAILED)
 
     async def discard(self) -> None:
+        # The unit of a killed agent could stage after this.
+        await self._units.end_left()
         first = (await self._state()).first
         for _ in range(_MOST):
             if first.booted:

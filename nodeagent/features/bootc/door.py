@@ -27,6 +27,12 @@ async def _os_service(bus: Bus) -> OsService | None:
     return await read_os_service(bus)
 
 
+async def _recover(_bus: Bus) -> None:
+    from nodeagent.features.bootc.host import sweep
+
+    await sweep()
+
+
 def _open(base: Base) -> Feature:
     from nodeagent.features.bootc.adapter import Bootc
     from nodeagent.features.bootc.guard import OthersGuard
@@ -46,6 +52,7 @@ DOOR: Final = Door(
     title="bootc",
     page="usage/bootc.md",
     reasons=BootcReason,
+    recover=_recover,
     deployments=_deployments,
     os_service=_os_service,
     open=_open,

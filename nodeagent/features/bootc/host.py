@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +17,12 @@ from nodeagent.core.config.packages import KERNELS
 from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.self_check import OsService
-from nodeagent.errors import Problem, Unreconcilable
+from nodeagent.errors import AgentError, Problem, Unreconcilable
 from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.features.bootc.units import PULL
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree.checks import Space, refuse_updater
+from nodeagent.host.ostree.credentials import Credentials
 from nodeagent.host.ostree.programs import Services
 from nodeagent.host.ostree.sysroot import SysrootFiles, read_origin
 from nodeagent.host.systemd import Systemd
@@ -63,6 +65,15 @@ async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = Fals
 
 def _has_programs(root: Path) -> bool:
     return any((root / program).exists() for program in (BOOTC, PULLER))
+
+
+async def sweep(root: Path = _ROOT) -> None:
+    """Remove a pull secret of a killed agent, which every later pull would read, also of other programs.
+
+    A failure is reported when credentials are provided, where the removal fails again.
+    """
+    with suppress(AgentError):
+        await asyncio.to_thread(Credentials(root).sweep)
 
 
 def check_puller(root: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Unreconcilable
-from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_ours, read_os_service
+from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_ours, read_os_service, sweep
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
@@ -44,6 +44,17 @@ async def test_rpm_ostree_beside_bootc_serves_the_host(
     async with await systemd.start(private_bus.address):
         with_files(tmp_path, "run/ostree-booted", BOOTC, PULLER)
         assert not await is_ours(Systemd(bus), tmp_path)
+
+
+async def test_a_pull_secret_of_a_killed_agent_is_removed(tmp_path: Path) -> None:
+    with_files(tmp_path, "run/ostree/.nodeagent-auth.json")
+    secret = tmp_path / "run/ostree/auth.json"
+    secret.hardlink_to(tmp_path / "run/ostree/.nodeagent-auth.json")
+    await sweep(tmp_path)
+    assert list((tmp_path / "run/ostree").iterdir()) == []
+    secret.touch()
+    await sweep(tmp_path)
+    assert secret.exists(), "that of another program stays"
 
 
 def test_without_the_program_that_pulls(tmp_path: Path) -> None:
