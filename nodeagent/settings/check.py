@@ -13,7 +13,7 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
@@ -31,6 +31,10 @@ class Value:
     where: str
 
 
+# Characters of a wrong item in a message.
+LONGEST: Final = 60
+
+
 def check_values(merged: Mapping[str, Value]) -> Settings:
     """Convert the merged values. Raises ``InvalidInput`` (``SettingsInvalid``) with a problem for each wrong key."""
     problems: list[Problem] = []
@@ -43,7 +47,8 @@ def check_values(merged: Mapping[str, Value]) -> Settings:
         try:
             good[key] = _converted(value.value, types[key])
         except msgspec.ValidationError:
-            problems.append(Problem(value.where, f"{key} {_expected(types[key])}"))
+            message = f"{key} {_expected(types[key])}{_wrong_item(value.value, types[key])}"
+            problems.append(Problem(value.where, message))
     if problems:
         raise invalid(problems)
     return _settings(good)
@@ -115,6 +120,20 @@ def _expected(kind: Any) -> str:
     return (
         "must be a node name: lower case letters, digits, - and ." if kind is NodeName else "must be an absolute path"
     )
+
+
+def _wrong_item(value: Any, kind: Any) -> str:
+    """Return which item of a list is wrong, "" for another value."""
+    if get_origin(kind) is not tuple or not isinstance(value, list):
+        return ""
+    item_kind = get_args(kind)[0]
+    for item in value:
+        try:
+            msgspec.convert(item, item_kind)
+        except msgspec.ValidationError:
+            # A setting may be of any length, and the rest of the list is as it must be.
+            return f"; wrong is {str(item)[:LONGEST]!r}"
+    return ""
 
 
 def invalid(problems: Sequence[Problem]) -> InvalidInput:

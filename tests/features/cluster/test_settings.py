@@ -60,7 +60,7 @@ def test_a_selector_is_checked(tmp_path: Path) -> None:
     assert problem.path == f"{tmp_path}/50-x.yaml:1"
     assert problem.message == (
         "drain.last must be a list, each a label selector, as in app=db or app=db,tier!=test "
-        "(=, !=, KEY and !KEY; no spaces)"
+        "(=, !=, KEY and !KEY; no spaces); wrong is 'app in (a, b)'"
     )
 
 

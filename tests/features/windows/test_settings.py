@@ -39,12 +39,13 @@ def test_what_only_the_host_can_tell(tmp_path: Path, text: str, reason: str, wor
 
 def test_a_wrong_window(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as raised:
-        loaded(tmp_path, "windows: {open: ['sat 25:00 10']}")
+        loaded(tmp_path, "windows: {open: ['sat 02:00 10', 'sat 25:00 10']}")
     (problem,) = raised.value.problems
     assert (problem.path, problem.message) == (
         f"{tmp_path}/50-x.yaml:1",
         'windows.open must be a list, each "DAYS HH:MM MINUTES", as in "sat,sun 02:00 120"; '
-        'without days for every day; "NAME = " may precede it',
+        'without days for every day; "NAME = " may precede it; '
+        "wrong is 'sat 25:00 10'",
     )
 
 
