@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from nodeagent.features.irreconcilable.events import SectionsLeftOut
 
-EXAMPLES = (SectionsLeftOut(("storage.disks",)),)
+EVENTS: Final = (SectionsLeftOut(("storage.disks",)),)
