@@ -12,6 +12,7 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import SMALL, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import STAGED, OstreeHost
+from integration.hosts.ostree.test_bootc_ground import LOCK
 from integration.hosts.ostree.test_harness import reboot
 from integration.trees import parts
 from integration.trees.image_registry import Published
@@ -96,6 +97,43 @@ def test_an_os_that_bootc_stages(node: OstreeHost, publish_node: PublishNode) ->
     assert checksum[:12] in drift[0]["by"], "the OS that was booted is the cause"
     wait_no_problem(node, "StagedByOther")
     wait_no_problem(node, "RebootAnnounced")
+
+
+@pytest.mark.long
+def test_a_locked_deployment_of_bootc(node: OstreeHost, publish_node: PublishNode) -> None:
+    """As `bootc upgrade --download-only` leaves it: no reboot boots it, and nothing replaces it."""
+    node.write(LOCK, "")
+    node.run(["bootc", "switch", publish_node(B).by_digest])
+    (staged, _) = node.deployments()
+    # This lock is one that `ostree admin status` does not show.
+    assert (staged.staged, node.exists(LOCK)) == (True, True)
+    wait_problem(node, "RebootAnnounced")
+    assert not problem(node, "StagedByOther")
+    agent.apply(node, updates.config("l", publish_node(A), kernelArguments=["nosmt"]))
+    assert agent.wait_phase(node, "Degraded")["reason"] == "StagedByOther"
+    assert node.deployments()[0] == staged
+    node.run(["ostree", "admin", "undeploy", "0"])
+    updates.apply_again(node, updates.config("l", publish_node(A), kernelArguments=["nosmt"]))
+    updates.wait_updated(node, "l", A)
+
+
+def test_what_bootc_does_to_a_deployment_of_the_agent(node: OstreeHost, publish_node: PublishNode) -> None:
+    agent.apply_command(node, updates.config("b", publish_node(B)), "--no-reboot")
+    node.wait_for(lambda: agent.status(node)["reason"] == "RebootRequired", "it is staged and waits", updates.WAIT)
+    ours = node.deployments()[0]
+    assert (ours.staged, ours.locked) == (True, True)
+    # Its timer unlocks with the same command. It is locked again in a way that bootc does not undo.
+    node.run(["bootc", "upgrade"])
+    node.wait_for(lambda: node.exists(LOCK), "it is locked again", 30)
+    node.run(["bootc", "upgrade"])
+    assert node.exists(LOCK)
+    # Another program takes that lock away, too.
+    node.run(["rm", LOCK])
+    wait_problem(node, "StagedUnlocked")
+    # It is made again, without a lock.
+    node.run(["bootc", "loader-entries", "set-options-for-source", "--source=tuned", "--options=tuned=1"])
+    assert wait_problem(node, "StagedLost")
+    assert node.deployments()[0].serial == ours.serial + 1
 
 
 def test_a_rollback_that_bootc_queues(node: OstreeHost, publish_node: PublishNode) -> None:
