@@ -19,6 +19,10 @@ from tests.cli.conftest import write
 from tests.support.golden import Golden
 
 OWN_ENTRY = f"an entry in /etc/nodeagent/policy.yaml: man nodeagent, POLICY, or {DOCUMENTATION}/usage/avoid-a-reboot.md"
+UNITS_RULE = (
+    "Start or Stop of a unit that is new, enabled, disabled, masked or leaves, if a boot would do the same; "
+    "otherwise Drain and Reboot"
+)
 RECOMMENDED = Path(__file__).parents[2] / "systemd/usr/lib/nodeagent/policy-recommended.yaml"
 
 POLICY = {
@@ -165,7 +169,7 @@ def test_a_field_that_no_update_can_change(target: str, why: str, capsys: pytest
         ("/etc/chrony.conf", [RESTART], "Restart chronyd.service, with the setting recommended_policy: true"),
         ("/etc/sysctl.d/a.conf", None, f"{RULE}, with the setting recommended_policy: true"),
         ("/etc/unknown", None, OWN_ENTRY),
-        ("app.service", None, OWN_ENTRY),
+        ("app.service", None, f"{UNITS_RULE}, with the setting recommended_policy: true"),
         ("osImageURL", None, ""),
         ("/etc/containers/policy.json", None, ""),
         ("fips", None, ""),
@@ -178,7 +182,8 @@ def test_what_avoids_the_reboot(
     monkeypatch.setattr("nodeagent.cli.explain.recommended_policy", lambda: policy)
     answer = explained(capsys, target)
     assert answer["recommended"] == actions
-    assert answer["recommended_rule"] == (RULE if "sysctl" in target else None)
+    rules = {"/etc/sysctl.d/a.conf": RULE, "app.service": UNITS_RULE}
+    assert answer["recommended_rule"] == rules.get(target)
     assert main(["explain", target]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  to avoid")]
     assert shown == ([f"  to avoid  {text}"] if text else [])

@@ -13,5 +13,6 @@ COMMANDS: Final = (
         "run ostree with a writable /sysroot; for nodeagent-pull.service",
         "nodeagent.features.bootc.cli",
         after="daemon",
+        no_json="a unit runs it, and reads the exit status",
     ),
 )
