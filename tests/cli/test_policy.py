@@ -88,7 +88,7 @@ def test_what_no_entry_avoids(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert text.startswith("# No entry avoids the disruption by new:")
 
 
-@pytest.mark.finding("users: plans of large configs", "policy suggest groups equal changes of a directory.")
+@pytest.mark.finding("users: plans of large configs", "`policy suggest` groups equal changes of a directory.")
 def test_many_changes_without_an_entry(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     _, text = suggested(monkeypatch, capsys, *(change(f"/etc/unknown/{index}") for index in range(290)))
     assert text.splitlines()[1].startswith("#   290 files below /etc/unknown: ")
