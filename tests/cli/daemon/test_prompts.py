@@ -35,7 +35,7 @@ def plan(*actions: str) -> str:
     change = {"domain": "file", "key": "/etc/app", "change": "modified", "policy": "user", "actions": listed}
     named = [{**each, "because": ["file:/etc/app"]} for each in listed]
     answer: dict[str, Any] = {"schema": "nodeagent/plan/v1", "from": "worker-1", "to": "worker-2", "drain": False}
-    answer |= {"removal": {"removed": 0, "total": 3}, "counts": {"changed": 1, "total": 3}}
+    answer |= {"removal": {"removed": 0, "total": 3}, "counts": {"added": 0, "changed": 1, "removed": 0, "total": 3}}
     return json.dumps({**answer, "changes": [change], "actions": named, "disruption": "restart", "notes": []})
 
 
