@@ -10,7 +10,7 @@ from typing import Any
 
 from figures import arrow, picture, rectangle, text
 
-LEFT, WIDE, RIGHT, NARROW = 20, 350, 520, 260
+LEFT, WIDE, RIGHT, NARROW = 20, 380, 540, 260
 ROW, TOP = 52, 70
 
 
@@ -25,7 +25,6 @@ def plan(output: str) -> str:
 
 
 def _parts(answer: Mapping[str, Any], actions: list[Mapping[str, Any]], height: int) -> Iterator[str]:
-    yield text(LEFT, 30, f"{answer['from']} → {answer['to']}", "title")
     yield text(LEFT, 54, "what changes", "small dim")
     yield text(RIGHT, 54, "what is done, each once and in this order", "small dim")
     places = {}
