@@ -15,10 +15,13 @@ from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.steps import (
     ActStep,
     ClearState,
+    LockUser,
     ReloadUnit,
     RemovePath,
     RestartUnit,
+    SetPassword,
     StopUnit,
+    WritePath,
     WriteStep,
     step_id,
 )
@@ -27,6 +30,7 @@ from nodeagent.update.record import UnitsBefore
 from nodeagent.update.run import Run
 from nodeagent.update.stages import write
 from nodeagent.update.states import Apply, Leg, Phase, Revert
+from nodeagent.update.steps.accounts import Accounts
 from nodeagent.update.steps.act import act
 from nodeagent.update.steps.clear_state import ClearStateWork
 from nodeagent.update.steps.passwords import Passwords
@@ -263,13 +267,16 @@ async def test_a_unit_whose_start_condition_is_not_met_has_to_prove_nothing(monk
     assert run.record.written.skipped == {step_id(step)}
 
 
+WORK = {WritePath: Paths, RemovePath: Paths, SetPassword: Passwords, LockUser: Passwords}
+
+
 @pytest.mark.parametrize("kind", get_args(WriteStep))
 async def test_each_write_has_what_saves_and_restores_its_state(kind: type[WriteStep]) -> None:
     host = await plain()
     update = await begun(host, config("second", {"/etc/x": "1"}))
-    paths, passwords = Paths(host.ports, update, NO_FILES), Passwords(host.ports, update)
+    paths = Paths(host.ports, update, NO_FILES)
     key = write.key_of(kind("x"))
     # The links of units are one state, with a snapshot of its own.
-    assert key == KEY or write._work_of(key, paths, passwords) in (paths, passwords)
+    assert key == KEY or isinstance(write._work_of(key, paths), WORK.get(kind, Accounts))
     with pytest.raises(KeyError):
-        write._work_of("zone:x", paths, passwords)
+        write._work_of("zone:x", paths)

@@ -275,9 +275,9 @@ class CheckedFiles(FakeFiles):
         holds(self.world, self.around)
         return await super().install(path, node)
 
-    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+    async def remove(self, path: str, made_dirs: Sequence[str], *, directory: bool = False) -> None:
         holds(self.world, self.around)
-        await super().remove(path, made_dirs)
+        await super().remove(path, made_dirs, directory=directory)
 
 
 class CheckedUnits(FakeUnits):

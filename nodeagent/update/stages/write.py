@@ -160,8 +160,10 @@ def _work_of(key: str, paths: Paths) -> Paths | Passwords | Accounts:
             return paths
         case "password":
             return Passwords(paths.ports, paths.update)
-        case _:
+        case "user" | "member":
             return Accounts(paths.ports, paths.update)
+        case _:
+            raise KeyError(key)
 
 
 def _merge_repaired(update: Update) -> bool:
