@@ -77,8 +77,12 @@ class Counters:
         self.fetched += progress - self._fetching if progress >= self._fetching else progress
         self._fetching = progress
 
-    def load_history(self, entries: Sequence[HistoryEntry], limit: int) -> None:
-        """Count the new entries of the history, which is newest first and has at most ``limit`` entries."""
+    def load_history(self, history: Sequence[HistoryEntry], limit: int, under_way: str = "") -> None:
+        """Count the new entries of the history, which is newest first and has at most ``limit`` entries.
+
+        An entry of the update ``under_way`` counts later: it is stored before the status shows its end.
+        """
+        entries = [entry for entry in history if entry.update_id != under_way]
         fresh: list[HistoryEntry] = []
         for entry in entries:
             if entry == self._newest:
@@ -86,7 +90,7 @@ class Counters:
             fresh.append(entry)
         # If the history is full at the start, older entries are unknown, so counting starts at zero: Prometheus takes a
         # counter that decreased for one that restarted, and counts all of its value again.
-        if self._read or len(entries) < limit:
+        if self._read or len(history) < limit:
             for entry in reversed(fresh):
                 self._count(entry)
         self._read = True

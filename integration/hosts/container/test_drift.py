@@ -230,6 +230,11 @@ def test_entries_without_actions_are_put_back_at_once(make_node: HostMaker) -> N
 
 def test_the_program_is_named_if_it_is_known(make_node: HostMaker) -> None:
     host = configured(make_node)
+    # What changes before the paths are watched has no known author.
+    host.write("/etc/app/content", "by hand\n")
+    until_drift(host, {"file:/etc/app/content"})
+    host.write("/etc/app/content", "as wanted\n")
+    until_drift(host, set())
     host.run(["sh", "-c", "sh -c 'echo x >$1; sleep 8' sh /etc/app/content"])
     until_drift(host, {"file:/etc/app/content"})
     (found,) = agent.status(host)["drift"]

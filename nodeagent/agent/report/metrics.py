@@ -84,7 +84,8 @@ class Metrics:
                 except AgentError:
                     self._ended = True
                     raise
-                self._counters.load_history(history, HISTORY_LIMIT)
+                resting = self._status.phase in (Phase.IDLE, Phase.DEGRADED)
+                self._counters.load_history(history, HISTORY_LIMIT, "" if resting else self._status.update_id)
             await asyncio.to_thread(file.write, render(samples(self._status, self._counters, __version__)))
             self._failed.forget()
         except (AgentError, OSError) as error:

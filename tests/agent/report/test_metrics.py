@@ -106,6 +106,20 @@ async def test_it_is_written_on_an_event_and_goes_with_the_daemon(world: World, 
 
 
 @pytest.mark.usefixtures("at_once")
+async def test_an_update_counts_when_the_status_shows_its_end(world: World, path: Path) -> None:
+    def done() -> float | None:
+        return value(path, "nodeagent_updates_total", outcome="done")
+
+    world.history.append(ended("u-1"))
+    async with running(world, str(path)) as (_, report):
+        report.emit(PhaseEntered(UpdateContext(Phase.RELEASING, update_id="u-1")))
+        await until(lambda: done() is not None)
+        assert done() == 0
+        report.emit(PhaseEntered(UpdateContext(Phase.IDLE)))
+        await until(lambda: done() == 1)
+
+
+@pytest.mark.usefixtures("at_once")
 async def test_counters_go_on_after_a_restart(world: World, path: Path) -> None:
     def done() -> float | None:
         return value(path, "nodeagent_updates_total", outcome="done")
