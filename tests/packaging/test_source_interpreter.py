@@ -255,7 +255,7 @@ def test_releases_have_the_interpreter_that_is_built_from_source(monkeypatch: py
     release = runpy.run_path(str(PACKAGING / "release.py"))
     origins: list[str] = []
     namespace = release["main"].__globals__
-    monkeypatch.setitem(namespace, "release", lambda _out, _machine, origin, *, fast: origins.append(origin))
+    monkeypatch.setitem(namespace, "release", lambda _out, _machine, origin, **_: origins.append(origin))
     assert release["main"]([]) == 0
     assert release["main"](["--interpreter", "standalone"]) == 0
     assert origins == ["source", "standalone"]

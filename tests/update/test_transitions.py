@@ -476,7 +476,7 @@ async def test_a_disk_that_hangs_is_late_and_everything_is_taken_back(monkeypatc
 
 
 async def test_a_disk_that_hangs_on_the_way_back_too_is_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(*_: object) -> None:
+    async def hang(*_: object, **__: object) -> None:
         await asyncio.sleep(100 * 3600)
 
     monkeypatch.setattr(FakeFiles, "remove", hang)
@@ -490,9 +490,9 @@ async def test_a_disk_that_hangs_on_the_way_back_too_is_degraded(monkeypatch: py
 async def test_going_back_may_take_long_too(monkeypatch: pytest.MonkeyPatch) -> None:
     remove = FakeFiles.remove
 
-    async def slow(self: FakeFiles, path: str, made: Any) -> None:
+    async def slow(self: FakeFiles, path: str, made: Any, **options: Any) -> None:
         await asyncio.sleep(0.4 * (COURSE[Revert, Phase.REVERTING].deadline or 0))
-        await remove(self, path, made)
+        await remove(self, path, made, **options)
 
     monkeypatch.setattr(FakeFiles, "remove", slow)
     host = await writing(monkeypatch, 100 * SLOW, from_file=20)

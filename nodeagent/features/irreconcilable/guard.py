@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.errors import InvalidInput
 from nodeagent.features.irreconcilable.decide import HOW, Sections, differing, from_text, to_text
 from nodeagent.features.irreconcilable.events import SectionsLeftOut
 from nodeagent.features.irreconcilable.settings import IrreconcilableSettings
@@ -60,7 +61,11 @@ class SectionsGuard(Guard):
         if not digest or digest == self._digest:
             return
         # A large config takes a moment to parse, and this is called in each turn of the loop.
-        unapplied = (await self._load(digest)).config.unapplied
+        try:
+            unapplied = (await self._load(digest)).config.unapplied
+        except InvalidInput:
+            # The base reports a stored config that this version does not accept.
+            return
         sections = differing(await self._installed(unapplied), unapplied)
         # Only now: an error of the store is tried again.
         self._digest = digest

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import configparser
 import fcntl
-import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from nodeagent.core.config.text.plain_json import loads
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import Refused, Retryable, Unreconcilable
 from nodeagent.host.ostree.boot_order import BootEntries, BootEntry, booted_deployment
@@ -127,7 +127,7 @@ def image_metadata(root: Path, commit: str) -> tuple[str, str]:
     try:
         digest, config = string(metadata.get(_DIGEST)) or "", string(metadata.get(_CONFIG))
         version = string(metadata.get("version")) or ""
-        labels = json.loads(config)["config"]["Labels"] if config and not version else {}
+        labels = loads(config)["config"]["Labels"] if config and not version else {}
         return digest, version or str(labels.get(_VERSION_LABEL) or "")
     except (ValueError, KeyError, TypeError, AttributeError):
         return "", ""

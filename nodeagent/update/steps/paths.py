@@ -51,9 +51,11 @@ class Paths:
 
     async def _capture(self, path: str) -> FileTreeEntry | None:
         node = await self.ports.files.capture(path)
+        if not isinstance(node, Directory) or isinstance(self.tree.get(path), Directory):
+            return node
         # What a directory in the place of a file means depends on the other steps.
         leaving = [step.path for step in self.update.writes if isinstance(step, RemovePath)]
-        if not isinstance(node, Directory) or path in leaving or isinstance(self.tree.get(path), Directory):
+        if path in leaving:
             return node
         # The directory disappears with its last file, so that a file of the same name can take its place.
         if any(other.startswith(f"{path}/") for other in leaving):
