@@ -7,7 +7,7 @@ The base knows no feature. It has places that features fill: commands, settings,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,10 @@ def _keep(_settings: Settings) -> None:
 
 async def _no_config() -> ConfigSource | None:
     return None
+
+
+def _no_sections(_settings: Settings) -> Collection[str]:
+    return ()
 
 
 def _nothing_else(_values: Sequence[Any]) -> Sequence[str]:
@@ -189,6 +193,9 @@ class Door:
     status: tuple[PartView[Any], ...] = ()
     methods: tuple[BusMethod, ...] = ()
     self_checks: tuple[InstallationCheck, ...] = ()
+    # Returns ``Guard.accepts`` by these settings, for a plan without a host, and ``Guard.acceptable``.
+    accepts: Callable[[Settings], Collection[str]] = _no_sections
+    acceptable: Mapping[str, str] = field(default_factory=dict)
     # Checks its options of the method Apply, by name. Raises ``InvalidInput``.
     check_request: Callable[[Mapping[str, str]], None] | None = None
     # Takes back what a killed agent left. Called first at the start, before anything that may fail. It raises no error.

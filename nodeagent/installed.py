@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -46,6 +46,12 @@ class Declared(Protocol):
 
     @property
     def status(self) -> Sequence[Any]: ...
+
+    @property
+    def accepts(self) -> Callable[[Any], Collection[str]]: ...
+
+    @property
+    def acceptable(self) -> Mapping[str, str]: ...
 
     @property
     def check_request(self) -> Callable[[Mapping[str, str]], None] | None: ...

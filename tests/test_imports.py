@@ -24,6 +24,7 @@ LATER: Final = {
     ("agent/compose.py", "nodeagent.kube.credentials"): CLIENT,
     ("cli/_client.py", "nodeagent.cli._offline"): "the store and the settings, for a command without a daemon",
     ("cli/_offline.py", "nodeagent.agent.offline"): "the daemon's planner, for a plan without a daemon",
+    ("cli/plan.py", "nodeagent.cli._settings"): "the settings, for a plan between configs whose sections differ",
     ("host/c_library.py", "ctypes"): EXECUTABLE,
     ("host/fs/selinux.py", "ctypes"): EXECUTABLE,
     ("host/inotify.py", "ctypes"): EXECUTABLE,

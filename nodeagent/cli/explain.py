@@ -15,6 +15,7 @@ from nodeagent.cli._io import printable
 from nodeagent.cli._plan_inputs import load_policy, readable_text, recommended_policy
 from nodeagent.cli._plan_view import POLICY, actions_text
 from nodeagent.cli._render import STRONG, paint
+from nodeagent.cli._settings import valid_settings
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.paths import UNIT_DIR, path_problem
 from nodeagent.core.config.unit_names import UNIT_TYPES, unit_name_problem
@@ -28,8 +29,6 @@ from nodeagent.errors import InvalidInput
 from nodeagent.host.policy_files import read_policy_files
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import DOCUMENTATION, Reason, documentation, known_reasons, reason_of
-from nodeagent.settings.load import load
-from nodeagent.settings.schema import Settings
 from nodeagent.update.states import Phase
 
 SCHEMA: Final = "nodeagent/explain/v1"
@@ -84,7 +83,7 @@ def _fragments(domain: str, key: str) -> tuple[list[str], str]:
 
     None of them if it is no directory, or this user cannot read it.
     """
-    path = _settings().desired_config
+    path = valid_settings().desired_config
     try:
         if not Path(path).is_dir():
             return [], ""
@@ -101,14 +100,6 @@ def _fragments(domain: str, key: str) -> tuple[list[str], str]:
     return list(dict.fromkeys(names)), path
 
 
-def _settings() -> Settings:
-    try:
-        return load().settings
-    # nodeagent settings check reports them. The files are most likely at their usual paths.
-    except InvalidInput:
-        return Settings()
-
-
 def _recommended(explanation: Explanation) -> Entry | None:
     """Return the entry of the recommended policy for a path that no entry covers."""
     if explanation.source is not PolicySource.NONE or not explanation.actions:
@@ -119,7 +110,7 @@ def _recommended(explanation: Explanation) -> Entry | None:
 
 def _host_policy() -> tuple[Policy, str | None]:
     """Return the policy of this host and the path of its file; files that this user cannot read are left out."""
-    settings = _settings()
+    settings = valid_settings()
     texts: dict[str, bytes] = {}
     for path, text in read_policy_files(settings).items():
         if isinstance(text, bytes):

@@ -3,13 +3,14 @@
 
 With a file: of this host from its current config, with the checks of `nodeagent apply`; by the daemon, or as root
 without it. With ``--from`` and ``--to``: between two configs, without a host and without privileges.
+Of the settings of this machine it reads which sections hosts may leave out.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nodeagent.cli import _io
@@ -35,6 +36,7 @@ from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.plan_values import with_values
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.reboot_kind import may_fall_back
+from nodeagent.core.plan.reconcile import left_out
 from nodeagent.core.plan.removal import LOOKS_LIKE_PART, removal_of
 from nodeagent.domains import check_update, warnings
 from nodeagent.errors import InvalidInput, Problem, Unreachable
@@ -138,9 +140,11 @@ def ask_plan(text: str, *, as_json: bool, **options: bool) -> dict[str, Any]:
 
 def _between_files(args: argparse.Namespace, view: View) -> Plan:
     old, new, policy = _load(args.old, args.new, args.policy)
+    accepted, acceptable = _sections(old, new)
     # Both configs are files of the caller, so the numbers of changed lines reveal nothing.
-    plan = with_values(plan_update(old, new, policy, _io.name_of(args.new)), old, new, private=True)
-    doubts = list(warnings(old, new))
+    plan = plan_update(old, new, policy, _io.name_of(args.new), accepted, acceptable)
+    plan = with_values(plan, old, new, private=True)
+    doubts = [*left_out(old, new, accepted), *warnings(old, new)]
     if (removal := removal_of(old, new)).part and removal.needs_confirmation:
         words = f"removes {removal.removed} of {removal.total} entries, and {LOOKS_LIKE_PART}"
         doubts.append(Problem(new.name, f"{words}: name all MachineConfigs of the host, or their directory"))
@@ -167,9 +171,26 @@ def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[Machin
     return old, new, policy
 
 
-def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: str) -> Plan:
-    """Return the plan of an update, after the checks that need no host. ``what`` names the new config."""
-    check_update(old, new, what)
+def _sections(old: MachineConfig, new: MachineConfig) -> tuple[Collection[str], Mapping[str, str]]:
+    if old.unapplied == new.unapplied:
+        return (), {}
+    # Only now: the settings are those of all features, whose import takes longer than the plan.
+    from nodeagent.cli._settings import sections
+
+    return sections()
+
+
+def plan_update(
+    old: MachineConfig,
+    new: MachineConfig,
+    policy: Policy,
+    what: str,
+    accepted: Collection[str],
+    acceptable: Mapping[str, str],
+) -> Plan:
+    """Return the plan of an update, after the checks that need no host. ``what`` names the new config; the rest is as
+    for ``check_update``."""
+    check_update(old, new, what, accepted=accepted, acceptable=acceptable)
     if old.os_image_url != new.os_image_url or old.extensions != new.extensions:
         # A host refuses an image without a digest as well.
         target_between(old, new)

@@ -23,7 +23,7 @@ from nodeagent.core.plan.diff import differing
 from nodeagent.core.plan.domain import ByContent, Checker, Domain, Health, ReloadProof, UnitFailure, owns
 from nodeagent.core.plan.policy import SSHKEY, USER_DOMAINS, Entry, Policy
 from nodeagent.core.plan.program import ProgramCheck
-from nodeagent.core.plan.reconcile import PATH, check_access, check_reconcilable, loses_login, remedy
+from nodeagent.core.plan.reconcile import NO_SETTINGS, PATH, check_access, check_reconcilable, loses_login, remedy
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate import started
 from nodeagent.core.validate.encoded import doubt, mode_doubt
@@ -227,11 +227,18 @@ def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
 
 
 def check_update(
-    old: MachineConfig, new: MachineConfig, name: str, *, on_host: bool = False, accepted: Collection[str] = ()
+    old: MachineConfig,
+    new: MachineConfig,
+    name: str,
+    *,
+    on_host: bool = False,
+    accepted: Collection[str] = (),
+    acceptable: Mapping[str, str] = NO_SETTINGS,
 ) -> None:
     """Check that ``new`` has valid content and can be applied to a running host. ``name`` is that of the new config.
 
-    Needs no host; ``on_host`` leaves out what is judged better there. ``accepted`` sections may change. Raises
+    Needs no host; ``on_host`` leaves out what is judged better there. ``accepted`` sections may change, and the hint
+    names those that are ``acceptable``, see ``remedy``. Raises
     ``InvalidInput`` (``InvalidContent``) with the problems of both checks, or ``Unreconcilable``.
     """
     # Both checks run before one of them raises, so that one attempt shows all problems.
@@ -241,7 +248,7 @@ def check_update(
         raise InvalidInput(message, reason=Reason.INVALID_CONTENT, problems=(*invalid, *fixed))
     if fixed:
         message = f"{name} cannot be applied to a running host: {first_of(fixed, len(fixed))}"
-        raise Unreconcilable(message, problems=fixed, hint=remedy(fixed))
+        raise Unreconcilable(message, problems=fixed, hint=remedy(fixed, acceptable))
 
 
 def host_problems(sides: Sides) -> tuple[Problem, ...]:

@@ -38,6 +38,7 @@ NOT_SHOWN = {
     "nodeagent_fence_throttled_seconds_total": "the limit is shown over time",
     "nodeagent_last_update_end_timestamp_seconds": "the ends are shown over time",
     "nodeagent_lease_start_timestamp_seconds": "waits for the lease are shown",
+    "nodeagent_section_left_out": "the operator accepted it, and nodeagent status names it",
     "nodeagent_waiting_start_timestamp_seconds": "the changes that wait are shown over time",
 }
 # All keys of a panel and of a query. Grafana ignores what it does not know, so a misspelled key has no effect.

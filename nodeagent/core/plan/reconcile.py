@@ -8,7 +8,8 @@ changes in sections that it does not apply. Here all of them are refused, so tha
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from nodeagent.core.config import unsupported
@@ -18,6 +19,8 @@ from nodeagent.errors import Problem
 
 _INSTALLATION: Final = ("fips", "config.storage.disks", "config.storage.filesystems", "config.storage.luks",
                         "config.storage.raid", "config.ignition")  # fmt: skip
+
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 PATH: Final = f"spec.config.passwd.users[{CORE_USER}]"
 _EMPTY: Final = UserEntry(CORE_USER)
@@ -118,9 +121,21 @@ def loses_login(old: MachineConfig, new: MachineConfig) -> bool:
     return was is not None and now is None and _has_access(was)
 
 
-def remedy(problems: Iterable[Problem]) -> str:
-    """Return the next steps for these problems, each once."""
-    return "; ".join(dict.fromkeys(_remedy_of(problem.path.removeprefix("spec.")) for problem in problems))
+def remedy(problems: Collection[Problem], acceptable: Mapping[str, str] = NO_SETTINGS) -> str:
+    """Return the next steps for these problems, each once. ``acceptable``: sections that a setting can accept, and its
+    key."""
+    paths = [problem.path.removeprefix("spec.") for problem in problems]
+    steps = dict.fromkeys(map(_remedy_of, paths))
+    by_setting: dict[str, dict[str, None]] = {}
+    for path in paths:
+        section = path.removeprefix("config.").partition("[")[0]
+        if section in acceptable:
+            by_setting.setdefault(acceptable[section], {})[section] = None
+    accepting = (
+        f"{key} with {', '.join(sections)} lets a host keep what it has and apply the rest"
+        for key, sections in by_setting.items()
+    )
+    return "; ".join((*steps, *accepting))
 
 
 def _remedy_of(path: str) -> str:

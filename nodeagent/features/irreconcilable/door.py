@@ -7,7 +7,7 @@ from typing import Final
 
 from nodeagent.door import Base, Door, Feature
 from nodeagent.features.irreconcilable.events import PARTS, VIEWS
-from nodeagent.features.irreconcilable.settings import IrreconcilableSettings
+from nodeagent.features.irreconcilable.settings import ACCEPTABLE, IrreconcilableSettings
 
 
 def _open(base: Base) -> Feature:
@@ -32,5 +32,7 @@ DOOR: Final = Door(
     settings=(IrreconcilableSettings,),
     events=VIEWS,
     status=PARTS,
+    accepts=lambda settings: settings.of(IrreconcilableSettings).accept,
+    acceptable=ACCEPTABLE,
     open=_open,
 )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,9 +11,16 @@ from nodeagent.core.enumerated import enumerated
 from nodeagent.core.syslog import NOTICE
 from nodeagent.features.irreconcilable.decide import HOW
 from nodeagent.report.event_view import EventView
+from nodeagent.report.exposition import Family, Sample
 from nodeagent.report.part_view import PartView
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import Event
+
+LEFT_OUT: Final = Family(
+    "nodeagent_section_left_out",
+    "1 for each section of the current config that this host does not have. Absent if it has all of them.",
+    ("section",),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,11 @@ def _folded(status: Status, event: SectionsLeftOut) -> Status:
     return status.with_part(LeftOut(tuple(event.sections))) if event.sections else status.without_part(LeftOut)
 
 
+def _samples(status: Status) -> Iterator[Sample]:
+    if (part := status.part(LeftOut)) is not None:
+        yield from (LEFT_OUT.at(1, section) for section in part.sections)
+
+
 VIEWS: Final = (
     EventView(
         event=SectionsLeftOut,
@@ -56,5 +68,7 @@ PARTS: Final = (
         key="left_out",
         to_json=lambda part, _: list(part.sections),
         absent=list,
+        families=(LEFT_OUT,),
+        samples=_samples,
     ),
 )

@@ -14,7 +14,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import InvalidInput
 from nodeagent.features.irreconcilable.decide import HOW, Sections, differing, from_text, to_text
 from nodeagent.features.irreconcilable.events import SectionsLeftOut
-from nodeagent.features.irreconcilable.settings import IrreconcilableSettings
+from nodeagent.features.irreconcilable.settings import ACCEPTABLE, IrreconcilableSettings
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.host import Reporter
 from nodeagent.update.ports.store import Store
@@ -25,6 +25,8 @@ NOTE: Final = "installed-sections"
 
 
 class SectionsGuard(Guard):
+    acceptable = ACCEPTABLE
+
     def __init__(
         self,
         settings: IrreconcilableSettings,

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta
 
 from nodeagent.settings.part import Part
 
 # What Ignition sets up when a host is installed. All but the last have an override of the same kind in OpenShift.
+_Name = Literal["storage.disks", "storage.filesystems", "storage.raid", "storage.luks"]
+ACCEPTABLE: Final[Mapping[str, str]] = dict.fromkeys(get_args(_Name), "irreconcilable.accept")
+
 Section = Annotated[
-    Literal["storage.disks", "storage.filesystems", "storage.raid", "storage.luks"],
+    _Name,
     Meta(description="storage.disks, storage.filesystems, storage.raid or storage.luks"),
 ]
 

@@ -129,7 +129,8 @@ class Preflight:
         # The pure checks come first, because those after them start programs of the host. For the largest config each
         # takes up to half a second, so they run in a thread.
         accepted = {section for guard in self.ports.guards for section in guard.accepts()}
-        check = partial(check_update, on_host=True, accepted=accepted)
+        acceptable = {section: key for guard in self.ports.guards for section, key in guard.acceptable.items()}
+        check = partial(check_update, on_host=True, accepted=accepted, acceptable=acceptable)
         await asyncio.to_thread(check, old, desired.config, desired.config.name)
         restored = await self._restored(old, desired.config)
         basis = replace(basis, restored=restored)

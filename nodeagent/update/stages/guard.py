@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Guard:
     reboots: RebootChoice | None = None
     # What of a blocked config is applied. At most one feature offers it.
     offer: Offer | None = None
+    # The sections of a config that a setting can accept, and its key, for a hint: see ``accepts``.
+    acceptable: Mapping[str, str] = MappingProxyType({})
 
     def accepts(self) -> Collection[str]:
         """Return the sections of a config that may change although no running host can take them, by their names in

@@ -155,3 +155,12 @@ def test_each_remedy_is_named_once() -> None:
     assert remedy([Problem(path, "changes") for path in paths]) == (
         "revert the change, or reinstall the host with it; remove the change of storage.links from the config"
     )
+
+
+def test_a_remedy_names_the_setting_that_accepts_a_section() -> None:
+    paths = [f"spec.config.storage.{name}" for name in ("disks[/dev/a]", "disks[/dev/b]", "luks[a]", "links[/etc/l]")]
+    acceptable = {"storage.disks": "group.accept", "storage.luks": "group.accept"}
+    assert remedy([Problem(path, "changes") for path in paths], acceptable) == (
+        "revert the change, or reinstall the host with it; remove the change of storage.links from the config; "
+        "group.accept with storage.disks, storage.luks lets a host keep what it has and apply the rest"
+    )

@@ -181,6 +181,16 @@ async def test_each_kill_on_the_way() -> None:
         assert host.left_out()[-1:] == [("storage.disks",)], f"killed at {call}"
 
 
+def test_metric() -> None:
+    (part,) = PARTS
+    status = Status().with_part(LeftOut(("storage.disks", "storage.raid")))
+    assert [sample.labels for sample in part.samples(status)] == [
+        (("section", "storage.disks"),),
+        (("section", "storage.raid"),),
+    ]
+    assert list(part.samples(Status())) == []
+
+
 def test_status() -> None:
     (view,), (part,) = VIEWS, PARTS
     assert part.to_json(LeftOut(("storage.disks",)), Status()) == ["storage.disks"]
