@@ -98,6 +98,7 @@ FOUND = (
     "docs: what was not tried",
     "domains: equal values for the kubelet",
     "domains: newer keys of CRI-O",
+    "domains: unknown keys of CRI-O",
     "etcd: processes that look like a member",
     "fence: who gets the real-time class",
     "files: directories of users",

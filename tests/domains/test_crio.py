@@ -60,6 +60,20 @@ def test_each_key_has_its_actions(key: str, expected: list[str]) -> None:
     assert actions(config(a=f"[{table}]\n{name} = 1\n"), config(a=f"[{table}]\n{name} = 2\n")) == expected
 
 
+@pytest.mark.finding(
+    "domains: unknown keys of CRI-O", "A key of CRI-O in no list takes a reboot, and the plan says why."
+)
+@pytest.mark.parametrize("key", ["runtime.pids_limits", "unknown", "another.table.key", "api.listen"])
+def test_the_effect_of_an_unlisted_key_is_unknown(key: str) -> None:
+    table, _, name = f"crio.{key}".rpartition(".")
+    old, new = (config(a=f"[{table}]\n{name} = {value}\n") for value in (1, 2))
+    for before, after in ((old, new), (config(), new), (new, config())):
+        (planned,) = make_plan(before, after, default_policy()).changes
+        (found,) = planned.keys
+        assert (found.key, found.why) == (f"crio.{key}", "its effect is unknown")
+        assert [action.type for action in planned.actions] == STRONGEST
+
+
 def test_the_strongest_key_of_all_files_counts() -> None:
     old = config(main='[crio.runtime]\nlog_level = "info"\n', a="[crio.runtime]\npids_limit = 0\n")
     new = config(main='[crio.runtime]\nlog_level = "debug"\n', a="[crio.runtime]\npids_limit = 10\n")
