@@ -198,6 +198,7 @@ class TestAccounts:
         with pytest.raises(Terminal) as caught:
             await users.set_member("alice", "missing", member=True)
         assert caught.value.reason == "UserNotChanged"
+        assert caught.value.message.startswith("gpasswd failed for alice and the group missing (exit ")
 
     async def test_the_options_of_an_account(self, users: HostUsers, root: Path) -> None:
         account = Account(shell="/bin/bash", create_home=False, no_log_init=True)

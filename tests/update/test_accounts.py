@@ -35,6 +35,7 @@ def assert_new(host: Host) -> None:
     assert host.phase is Phase.IDLE
     assert world.accounts["alice"] == HostAccount(1001, HOME, groups=frozenset({"docker", "wheel"}))
     assert world.passwords["alice"] == HASH
+    assert not world.unfinished
     assert KEYS in world.disk
 
 
@@ -95,6 +96,19 @@ async def test_an_account_that_is_another_one_is_refused() -> None:
     assert host.record.to_name != "new" or host.phase is not Phase.IDLE
     assert "alice" not in host.world.accounts
     assert host.world.current == host.add(OLD)
+
+
+async def test_an_account_that_failed_half_way_is_created_by_the_next_update() -> None:
+    host = await at(OLD)
+    host.world.faults.append(Fault("user alice", Terminal("no space left", reason=Reason.NO_SPACE)))
+    await at(NEW, host)
+    assert_gone(host)
+    assert host.world.unfinished == {"alice"}
+    # The config that failed is not tried again, so it is another one.
+    await at(replace(NEW, files=OLD.files), host)
+    assert_new(host)
+    await at(OLD, host)
+    assert_gone(host)
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])

@@ -31,6 +31,7 @@ class Disk:
     survey: Survey = field(default_factory=Survey)
     unknown_users: set[int | str] = field(default_factory=set)
     accounts: dict[str, HostAccount] = field(default_factory=lambda: {"core": HostAccount(1000, "/home/core")})
+    unfinished: set[str] = field(default_factory=set)  # accounts whose creation was killed, or failed
     user_problems: dict[str, str] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=lambda: {"core": "!"})
 
@@ -149,9 +150,16 @@ class FakeUsers:
 
     async def create(self, user: UserEntry) -> None:
         self.world.tick()
+        if user.name in self.world.unfinished:
+            del self.world.accounts[user.name]
+            self.world.tick()
         if user.name not in self.world.accounts:
-            self.world.accounts[user.name] = HostAccount(1001, home_path(user.name, user.home))
+            self.world.accounts[user.name] = HostAccount(1001, home_path(user.name, user.home), expired=True)
+            self.world.unfinished.add(user.name)
+            self.world.tick()
+            self.world.meet(f"user {user.name}")
             self.world.passwords[user.name] = "!"
+            self.world.unfinished.discard(user.name)
         self._expire(user.name, expired=False)
 
     async def reinstate(self, user: str) -> None:

@@ -27,6 +27,7 @@ class PasswdEntry:
     uid: int
     gid: int
     home: str = ""
+    comment: str = ""
 
 
 def colon_fields(path: Path) -> Iterator[list[str]]:
@@ -76,7 +77,8 @@ class Owners:
         for fields in self._lines("passwd", 4):
             if not (fields[2].isdecimal() and fields[3].isdecimal()):
                 continue
-            entry = PasswdEntry(fields[0], int(fields[2]), int(fields[3]), fields[5] if len(fields) > 5 else "")
+            home, comment = (fields[5], fields[4]) if len(fields) > 5 else ("", "")
+            entry = PasswdEntry(fields[0], int(fields[2]), int(fields[3]), home, comment)
             if user in (entry.name, entry.uid):
                 return entry
         if self._use_libc:
@@ -85,7 +87,7 @@ class Owners:
             # A number that the kernel cannot have is no account either.
             except (KeyError, OverflowError):
                 return None
-            return PasswdEntry(account.pw_name, account.pw_uid, account.pw_gid, account.pw_dir)
+            return PasswdEntry(account.pw_name, account.pw_uid, account.pw_gid, account.pw_dir, account.pw_gecos)
         return None
 
     def memberships(self, user: str) -> frozenset[str]:

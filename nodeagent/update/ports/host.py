@@ -253,7 +253,10 @@ class HealthChecks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostAccount:
-    """An account of this host. ``expired``: it was retired. ``groups`` are those of which it is a member by name."""
+    """An account of this host. ``expired``: it was retired, or its creation was not finished.
+
+    ``groups`` are those of which it is a member by name.
+    """
 
     uid: int
     home: str
@@ -271,7 +274,10 @@ class Users(Protocol):
         ...
 
     async def create(self, user: UserEntry) -> None:
-        """Create the account. Of one that exists, nothing changes but that it works again after ``retire``."""
+        """Create the account. Of one that exists, nothing changes but that it works again after ``retire``.
+
+        One whose creation was killed or failed is created again. Its home stays, unless it is empty.
+        """
         ...
 
     async def reinstate(self, user: str) -> None:

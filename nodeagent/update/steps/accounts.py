@@ -2,7 +2,8 @@
 """Create the accounts of a config, and retire those that leave; add them to groups.
 
 No account is deleted, in a revert neither: its files would get another owner with the next account of that number. One
-that this agent created expires, so that no login works, and works again as soon as a config has it.
+that this agent created expires, so that no login works, and works again as soon as a config has it. The adapter marks
+one whose creation was not finished as expired, so an undo leaves it, and creates it again with the next ``create``.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_users(owners: Owners) -> None:
     assert owners.uid("chrony") == 7  # what the admin says in /etc comes first
     assert owners.uid(4711) == 4711
     assert owners.user(990) == PasswdEntry("chrony", 990, 991, "/")
-    assert owners.user("core") == PasswdEntry("core", 1000, 1001, "/home/core")
+    assert owners.user("core") == PasswdEntry("core", 1000, 1001, "/home/core", "caf\udce9")
 
 
 def test_groups(owners: Owners) -> None:
