@@ -75,6 +75,10 @@ class UnitsDomain(Domain):
         if now is not None and now.mask and not (was is not None and was.mask):
             return self._stopped(unit, sides, disabled=False)
         if now is None:
+            if unit in sides.host.disabled_again:
+                # The file of the unit must stay.
+                _texts(unit, sides, sides.after)
+                return self._stopped(unit, sides, disabled=True)
             if was is None or was.mask or was.contents is None or unit in sides.host.other_unit_files:
                 raise _Keep("what the host has of the unit takes its place")
             return self._stopped(unit, sides, disabled=False)

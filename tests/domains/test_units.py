@@ -30,9 +30,14 @@ def entry(name: str = "x.service", contents: str | None = TEXT, **changes: Any) 
     return UnitEntry(name, contents, **{"enabled": True, **changes})
 
 
-def planned(was: UnitEntry | None, now: UnitEntry | None, host: Mapping[str, bytes] | None = None) -> Plan:
+def planned(
+    was: UnitEntry | None,
+    now: UnitEntry | None,
+    host: Mapping[str, bytes] | None = None,
+    disabled_again: frozenset[str] = frozenset(),
+) -> Plan:
     old, new = (MachineConfig(name, units={u.name: u} if u else {}) for name, u in (("a", was), ("b", now)))
-    return make_plan(old, new, POLICY, host=HostView(host or {}))
+    return make_plan(old, new, POLICY, host=HostView(host or {}, disabled_again=disabled_again))
 
 
 def words(plan: Plan) -> list[str]:
@@ -94,6 +99,25 @@ def test_a_config_that_brings_the_unit(was: UnitEntry | None, now: UnitEntry | N
 )
 def test_a_unit_of_the_os(was: UnitEntry | None, now: UnitEntry | None, actions: list[str]) -> None:
     assert words(planned(was, now, VENDOR)) == actions
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "actions"),
+    [
+        ("x.service", TEXT, STOP),
+        ("x@1.service", TEXT, ["DaemonReload", "Stop x@1.service"]),
+        ("x.service", TEXT.replace("[Install]", "Type=oneshot\n[Install]"), REBOOT),
+        ("x.service", f"{TEXT}Also=y.service\n", REBOOT),
+        ("crio.service", TEXT, REBOOT),
+        ("x.mount", TEXT, REBOOT),
+        # Its file is not known, or leaves as well.
+        ("x.service", "", REBOOT),
+    ],
+)
+def test_a_unit_of_the_os_that_is_disabled_again(name: str, text: str, actions: list[str]) -> None:
+    file = name.replace("@1", "@")
+    host = {f"/usr/lib/systemd/system/{file}": text.encode()} if text else {}
+    assert words(planned(entry(name, None), None, host, frozenset({name}))) == actions
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,74 @@ async def test_a_unit_of_the_os_is_stopped_and_started() -> None:
     assert (entry.outcome, entry.reboots, active(host, "app.service")) == ("done", 0, "active")
 
 
+ON = UnitEntry("app.service", enabled=True)
+OFF = {"file": "disabled", "active": "inactive"}
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "reboots", "after"),
+    [
+        ({"file": "disabled", "active": "inactive"}, {}, 0, "inactive"),
+        # It was enabled before, and is enabled again: a boot starts it.
+        ({}, {}, 1, "active"),
+        # A boot starts it all the same.
+        ({"file": "disabled", "active": "inactive"}, {"wanted_by": ("multi-user.target",)}, 0, "active"),
+    ],
+)
+async def test_the_only_entry_that_enables_a_unit_of_the_os_leaves(
+    before: dict[str, Any], changes: dict[str, Any], reboots: int, after: str
+) -> None:
+    host = await at(app_service=FakeUnit(**before))
+    entry = await to(host, with_units("b", ON))
+    assert (entry.outcome, entry.reboots, active(host, "app.service")) == ("done", 0, "active")
+    for name, value in changes.items():
+        setattr(host.world.units["app.service"], name, value)
+    entry = await to(host, A)
+    assert (entry.outcome, entry.reboots, active(host, "app.service")) == ("done", reboots, after)
+    assert (await host.ports().units.state("app.service")).file == before.get("file", "enabled")
+
+
+async def test_an_entry_leaves_that_did_more_than_enable_its_unit() -> None:
+    host = await at(app_service=FakeUnit(**OFF))
+    await to(host, with_units("b", replace(ON, dropins={"a.conf": "[Service]\nNice=1\n"})))
+    entry = await to(host, A)
+    assert (entry.outcome, entry.reboots) == ("done", 1)
+
+
+async def test_a_revert_starts_what_was_disabled_again() -> None:
+    host = await at(app_service=FakeUnit(**OFF))
+    await to(host, with_units("b", ON))
+    host.limits = replace(host.limits, may_reboot=False)
+    host.world.units["z.service"] = FakeUnit(active="inactive", file="disabled", brought=True, fail_restarts=99)
+    host.world.done.clear()
+    entry = await to(host, with_units("c", unit("z.service")))
+    assert entry.outcome == "reverted", entry
+    assert host.actions().index("stop app.service") < host.actions().index("restart z.service")
+    assert active(host, "app.service") == "active"
+    assert (await host.ports().units.state("app.service")).file == "enabled"
+
+
+@pytest.mark.parametrize("power", [False, True])
+async def test_each_kill_while_a_unit_is_disabled_again(power: bool) -> None:
+    async def begun() -> Host:
+        host = await at(app_service=FakeUnit(**OFF))
+        await to(host, with_units("b", ON))
+        host.world.calls = 0
+        return host
+
+    undisturbed = await begun()
+    await to(undisturbed, A)
+    for call in range(1, undisturbed.world.calls + 1):
+        host = await begun()
+        host.want(A)
+        await host.kill_at(call, power=power)
+        await host.settle()
+        entry = host.world.history[-1]
+        assert (entry.outcome, entry.to_name) == ("done", "a"), f"killed at {call}: {entry}"
+        assert active(host, "app.service") == "inactive", f"killed at {call}"
+        assert (await host.ports().units.state("app.service")).file == "disabled", f"killed at {call}"
+
+
 async def test_a_unit_that_no_boot_starts_is_not_started() -> None:
     host = await at()
     entry = await to(host, with_units("b", unit(target="sleep")))

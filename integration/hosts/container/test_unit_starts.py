@@ -87,9 +87,11 @@ def test_units_come_change_and_leave(node: Host) -> None:
     to(node, "back", NEW)
     assert states(node, *changed) == ["active", "inactive", "active", "active", "active"]
     # What a oneshot has done stays until a boot, so that one stays as well.
-    gone = ("ring.service", "ring-tick.timer", "ring-in.socket", "a-late.service")
+    gone = ("ring.service", "ring-tick.timer", "ring-in.socket", "a-late.service", "ring@9000.service", OF_THE_OS)
     to(node, "gone", {unit: spec for unit, spec in NEW.items() if unit not in gone})
     assert states(node, *gone) == ["inactive"] * len(gone)
+    enabled = node.run(["systemctl", "is-enabled", OF_THE_OS, "ring@9000.service"], check=False).stdout.split()
+    assert enabled == ["disabled", "disabled"]
 
 
 def test_what_fails_is_taken_back(node: Host) -> None:

@@ -20,12 +20,14 @@ class HostView:
     """Files of the host that programs read: path to content. Empty for a plan without a host.
 
     ``other_unit_files`` are units whose file leaves with the config, and of which the host has another file.
+    ``disabled_again`` are units whose entry enables them and leaves, and that no link enables then.
     ``restored`` has what comes back at paths that leave the config: the version from before they were managed, or that
     of the OS. ``rejected`` are actions of built-in entries that systemd would reject.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     other_unit_files: frozenset[str] = frozenset()
+    disabled_again: frozenset[str] = frozenset()
     restored: Mapping[str, FileTreeEntry] = field(default_factory=dict, repr=False)
     rejected: frozenset[Action] = frozenset()
 

@@ -100,6 +100,12 @@ def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
     return change.key if now is None or (now.contents is None and not now.mask) else ""
 
 
+def enabled_only(old: MachineConfig, new: MachineConfig) -> frozenset[str]:
+    """Return the units whose entry leaves, and did nothing but enable them."""
+    leaving = (old.units[name] for name in old.units.keys() - new.units.keys())
+    return frozenset(entry.name for entry in leaving if entry == UnitEntry(entry.name, enabled=True))
+
+
 def masked_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
     """Return the unit that this change masks, "" if there is none."""
     if change.domain != "unit" or change.key == OWN_UNIT:

@@ -47,7 +47,7 @@ from nodeagent.core.plan.steps import (
     step_to_pair,
     write_steps,
 )
-from nodeagent.core.plan.unit_changes import leaving_unit
+from nodeagent.core.plan.unit_changes import enabled_only, leaving_unit
 from nodeagent.core.plan.unit_entries import Judged
 from nodeagent.domains import check_update, warnings
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unreconcilable
@@ -65,6 +65,7 @@ from nodeagent.update.stages.admission import check_target
 from nodeagent.update.stages.compare import in_force, mismatches, os_mismatches, with_os
 from nodeagent.update.steps.accounts import check_accounts
 from nodeagent.update.steps.originals import changed_families, has_other_file, managed_keys, original_of, own_arguments
+from nodeagent.update.steps.unit_links import disabled_again
 from nodeagent.update.steps.units_before import notes_on_masks
 
 # Changes whose values are in the record, which is written at each step.
@@ -209,11 +210,13 @@ class Preflight:
         return await UnitChecks(self.ports.units).rejected(plan, old, new, self.ports.unit_files, restored)
 
     async def _with_other_units(self, host: HostView, old: MachineConfig, new: MachineConfig) -> HostView:
-        """Return the view with the leaving units of which the host has another file, which then applies again."""
+        """Return the view with the leaving units of which the host has another file, which then applies again, and
+        those that are disabled again."""
         changes = await asyncio.to_thread(diff, old, new)
         leaving = {leaving_unit(change, old, new) for change in changes} - {""}
         units = {unit for unit in sorted(leaving) if await has_other_file(self.ports, unit)}
-        return replace(host, other_unit_files=frozenset(units))
+        disabled = await disabled_again(self.ports, enabled_only(old, new))
+        return replace(host, other_unit_files=frozenset(units), disabled_again=disabled)
 
     async def _check_units(self, update: Update, old: MachineConfig, judged: Judged) -> None:
         """Raise ``InvalidInput`` for what the programs of the host, or systemd, would reject later."""

@@ -22,7 +22,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.plan.enablement.install import installs, taken_aliases
-from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, link_plan
+from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, disabled_without, link_plan
 from nodeagent.core.plan.enablement.links import fulfils
 from nodeagent.core.plan.enablement.presets import PRESETS
 from nodeagent.core.plan.enablement.stored import claims_from_text, claims_to_text
@@ -114,6 +114,16 @@ async def _claims(ports: Ports) -> LinkClaims:
     except ValueError:
         # Without claims no link comes back when its entry leaves, and everything else works.
         return {}
+
+
+async def disabled_again(ports: Ports, units: Collection[str]) -> frozenset[str]:
+    """Return those of ``units`` that no link enables any more when their entries leave."""
+    claims = await _claims(ports)
+    made = {claim.entry for claim in claims.values()} & set(units)
+    if not made:
+        return frozenset()
+    links = (await ports.unit_files.facts(made)).links
+    return frozenset(unit for unit in made if disabled_without(unit, links, claims))
 
 
 async def snapshot_of(ports: Ports, plan: LinkPlan) -> Snapshot:

@@ -15,7 +15,7 @@ from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.enablement.install import Install, installs, taken
-from nodeagent.core.plan.enablement.links import LinkChanges, Links, belongs, fulfils
+from nodeagent.core.plan.enablement.links import LinkChanges, Links, belongs, fulfils, links_of
 from nodeagent.core.plan.enablement.presets import Preset, preset_of
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts, overlaid
 
@@ -114,6 +114,13 @@ def link_plan(
         },
         {path: claim for path, claim in new_claims.items() if path not in ours},
     )
+
+
+def disabled_without(unit: str, links: Links, claims: LinkClaims) -> bool:
+    """Return whether the entry of ``unit`` made the links that enable it, and none is left when the entry leaves."""
+    given_back = {path: claim.before for path, claim in claims.items() if claim.entry == unit}
+    after = {path: target for path, target in {**links, **given_back}.items() if target is not None}
+    return bool(given_back) and not links_of(after, unit)
 
 
 def _claim(entry: str, path: str, links: Links, claims: LinkClaims, stale: Collection[str]) -> LinkClaim:

@@ -9,7 +9,8 @@ import pytest
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
-from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, link_plan
+from nodeagent.core.plan.enablement.link_plan import LinkClaims, LinkPlan, UnitSteps, disabled_without, link_plan
+from nodeagent.core.plan.enablement.links import links_of
 from nodeagent.core.plan.enablement.stored import claims_from_text, claims_to_text
 from nodeagent.core.plan.enablement.unit_files import EnablementFacts
 from nodeagent.core.plan.steps import PresetUnit, UnitStep, write_steps
@@ -253,3 +254,25 @@ def test_default_target_goes_back_when_its_entry_is_switched_off(off: UnitEntry)
     assert host.apply(on("g.target")) == {"default.target": f"{LIB}/g.target"}
     assert host.apply(off) == before
     assert host.apply() == before
+
+
+@pytest.mark.parametrize(
+    ("install", "links", "expected"),
+    [
+        (text(), {}, True),
+        (text("Alias=b.service"), {}, True),
+        # It was enabled before, here or for another target.
+        (text(), {f"{M}/a.service": f"{LIB}/a.service"}, False),
+        (text(), {"other.target.wants/a.service": f"{LIB}/a.service"}, False),
+        (text("Alias=b.service"), {"b.service": f"{LIB}/c.service"}, True),
+        # The entry makes no link.
+        ("[Service]\nExecStart=/bin/true\n", {}, False),
+    ],
+)
+def test_a_unit_is_disabled_again_if_no_link_is_left(install: str, links: dict[str, str], expected: bool) -> None:
+    host = Host({f"{LIB}/a.service": install, f"{LIB}/c.service": text()}, links)
+    host.apply(UnitEntry("a.service", enabled=True))
+    assert disabled_without("a.service", host.links, host.claims) == expected
+    host.apply()
+    assert host.links == links
+    assert (not links_of(host.links, "a.service")) == (expected or not links)
