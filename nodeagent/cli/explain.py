@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nodeagent explain`: show the policy entry for a path or unit and the MachineConfigs that have it, or what to do
-about a reason. Needs no daemon."""
+"""`nodeagent explain`: show the policy entry for a path, a unit or a user and the MachineConfigs that have it, or what
+to do about a reason. Needs no daemon."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from nodeagent.cli._settings import valid_settings
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.paths import UNIT_DIR, path_problem
 from nodeagent.core.config.unit_names import UNIT_TYPES, unit_name_problem
+from nodeagent.core.config.users import FIRST_UID
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
 from nodeagent.core.plan.plan_json import action_to_dict
-from nodeagent.core.plan.policy import RECOMMENDED, SSHKEY, Entry, Policy, layered, match
+from nodeagent.core.plan.policy import RECOMMENDED, SSHKEY, USER_DOMAINS, Entry, Policy, layered, match
 from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy, with_rules
 from nodeagent.errors import InvalidInput
+from nodeagent.host.fs.owners import Owners
 from nodeagent.host.policy_files import read_policy_files
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import DOCUMENTATION, Reason, documentation, known_reasons, reason_of
@@ -41,14 +43,15 @@ FIELDS: Final = (
     "fips",
     "baseOSExtensionsContainerImage",
 )
-WORDS: Final = (SSHKEY, "password", *FIELDS)
+WORDS: Final = (*USER_DOMAINS, *FIELDS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="PATH|UNIT|REASON",
-        help=f"an absolute path, a unit name, a reason of a status or an error, or one of {', '.join(WORDS)}",
+        help="an absolute path, a unit name, an entry of a plan (user:alice), a reason of a status or an error, or "
+        f"one of {', '.join(WORDS)}",
     )
     parser.add_argument(
         "--policy",
@@ -93,9 +96,9 @@ def _fragments(domain: str, key: str) -> tuple[list[str], str]:
     except InvalidInput as error:
         _io.warn(f"the MachineConfigs that have it are not known: {error.message}")
         return [], ""
-    # A key or a password is that of one user, and the word stands for those of all.
+    # The word alone stands for the entries of all users.
     wanted = f"{domain}:{key}"
-    of_users = (f"{domain}:",) if domain in (SSHKEY, "password") else ()
+    of_users = (f"{domain}:",) if domain in USER_DOMAINS and key == domain else ()
     names = [name for entry in origins if entry == wanted or entry.startswith(of_users) for name in origins[entry]]
     return list(dict.fromkeys(names)), path
 
@@ -137,6 +140,14 @@ def _explain_reason(reason: AnyReason, *, as_json: bool) -> None:
 
 
 def _target(text: str) -> tuple[str, str]:
+    """Return the domain and the key of an entry: of its path, of the name of its unit, or of its id in a plan."""
+    domain, _, key = text.partition(":")
+    if domain in USER_DOMAINS and key:
+        return domain, key
+    if (domain == "file" and key.startswith("/")) or (domain == "unit" and key):
+        text = key
+    elif domain in FIELDS and key == domain:
+        text = domain
     if text.startswith("/"):
         # A policy names a directory without the slash at its end.
         path = text.rstrip("/")
@@ -162,9 +173,13 @@ def _closest(text: str) -> str:
     name, dot, ending = text.rpartition(".")
     if not close and dot:
         close = [f"{name}.{unit_type}" for unit_type in get_close_matches(ending, UNIT_TYPES, 1, cutoff=0.75)]
+    # Links and directories have the ids of files.
+    if not close and ":/" in text:
+        close = [text[text.index(":/") + 1 :]]
     # systemctl completes the name of a service as well.
     if not close and not dot and not unit_name_problem(f"{text}.service"):
-        close = [f"{text}.service"]
+        account = Owners().user(text)
+        close = [f"user:{text}" if account is not None and account.uid >= FIRST_UID else f"{text}.service"]
     return f"did you mean {close[0]}?" if close else ""
 
 
@@ -205,7 +220,7 @@ def _show(
         file = explanation.entry.origin if explanation.entry is not None else ""
         rows.append(("policy of", f"this host ({file or path})"))
     width = max(len(label) for label, _ in rows)
-    print(paint(printable(explanation.key), STRONG))
+    print(paint(printable(_title(explanation)), STRONG))
     for label, text in rows:
         print(f"  {label.ljust(width)}  {printable(text)}")
 
@@ -229,8 +244,24 @@ def _rows(explanation: Explanation, recommended: Entry | None) -> Iterator[tuple
         yield "instead of", _entry_text(explanation.replaced)
     for entry in explanation.shadowed:
         yield "not used", f"{entry.key} ({POLICY[entry.source]}): {_entry_text(entry)}"
+    if explanation.domain in USER_DOMAINS and explanation.domain != SSHKEY:
+        yield "note", "the entry sshkey of a policy decides about the account, the keys and the password of each user"
+    if explanation.domain == "file" and explanation.source is PolicySource.NONE and _is_directory(explanation.key):
+        yield "note", "this is about files below it; the directory as an entry of storage.directories needs no action"
     if explanation.domain == "file" and explanation.key.startswith(f"{UNIT_DIR}/"):
         yield "note", "this is about a file; units and drop-ins of systemd.units go by the name of the unit"
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except OSError:
+        return False
+
+
+def _title(explanation: Explanation) -> str:
+    of_user = explanation.domain in USER_DOMAINS and explanation.key != explanation.domain
+    return f"{explanation.domain}:{explanation.key}" if of_user else explanation.key
 
 
 def _entry_text(entry: Entry) -> str:

@@ -149,11 +149,11 @@ class Shadowed(Keys):
 
 
 class Explain(Keys, rename={"from_": "from"}):
-    """About a path, a unit, or a field of a config."""
+    """About a path, a unit, a user, or a field of a config."""
 
     schema: Annotated[Literal["nodeagent/explain/v1"], about("the schema of this object")]
-    domain: Annotated[str, about("file, unit, another field of a config, or reason")]
-    key: Annotated[str, about("the path, the unit, the field or the reason")]
+    domain: Annotated[str, about("file, unit, user, sshkey, password, another field of a config, or reason")]
+    key: Annotated[str, about("the path, the unit, the user, the field or the reason")]
     policy: Annotated[PolicySource, about("whose entry decides; none: unlisted")] | UnsetType = UNSET
     entry: Annotated[str | None, about("the entry; null for none")] | UnsetType = UNSET
     match: Annotated[str | None, about("how the entry covers it; null for none")] | UnsetType = UNSET

@@ -13,6 +13,7 @@ from nodeagent.cli.main import main
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import with_rules
 from nodeagent.domains.sysctl import RULE
+from nodeagent.host.fs.owners import Owners, PasswdEntry
 from nodeagent.reasons import DOCUMENTATION, documentation, hint, reason_of
 from nodeagent.settings.load import load
 from tests.cli.conftest import write
@@ -111,6 +112,7 @@ BOTH = [{"type": "Drain"}, {"type": "Reboot"}]
         ("bar.service", "none", None, "none", BOTH),
         ("sshkey", "default", "sshkey", "exact", [{"type": "None"}]),
         ("password", "default", "sshkey", "exact", [{"type": "None"}]),
+        ("user", "default", "sshkey", "exact", [{"type": "None"}]),
         ("osImageURL", "none", None, "none", BOTH),
         ("baseOSExtensionsContainerImage", "default", "baseOSExtensionsContainerImage", "exact", None),
     ],
@@ -217,8 +219,42 @@ def test_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
         ("ssh-key", "sshkey"),
         ("leaseheld", "LeaseHeld"),
         ("kernelargs", "kernelArguments"),
+        ("link:/etc/localtime", "/etc/localtime"),
+        ("chronyd", "chronyd.service"),
     ],
 )
 def test_a_word_with_a_typing_error(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 2
     assert capsys.readouterr().err.endswith(f"hint: did you mean {meant}?\n")
+
+
+@pytest.mark.parametrize(
+    ("entry", "domain", "key"),
+    [
+        ("user:alice", "user", "alice"),
+        ("sshkey:alice", "sshkey", "alice"),
+        ("password:alice", "password", "alice"),
+        ("file:/etc/localtime", "file", "/etc/localtime"),
+        ("unit:foo.service", "unit", "foo.service"),
+        ("osImageURL:osImageURL", "osImageURL", "osImageURL"),
+    ],
+)
+def test_an_entry_as_a_plan_prints_it(entry: str, domain: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explained(capsys, entry)
+    assert (found["domain"], found["key"]) == (domain, key)
+
+
+def test_a_user(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["explain", "user:alice"]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("user:alice\n")
+    assert "the entry sshkey of a policy decides" in output
+    monkeypatch.setattr(Owners, "user", lambda _self, name: PasswdEntry(name, 1001, 1001))
+    assert main(["explain", "alice"]) == 2
+    assert capsys.readouterr().err.endswith("hint: did you mean user:alice?\n")
+
+
+def test_a_directory_of_this_host(capsys: pytest.CaptureFixture[str]) -> None:
+    for path, noted in (("/var/lib", True), ("/etc/hostname", False), ("/etc/missing", False)):
+        assert main(["explain", path]) == 0
+        assert ("storage.directories" in capsys.readouterr().out) is noted, path
