@@ -218,8 +218,9 @@ class HostUsers:
             await self._change(user, "usermod", "--expiredate", "", user)
 
     async def retire(self, user: str) -> None:
-        account = await self.account(user)
-        if account is not None and not account.expired:
+        # An unfinished account may have no line in shadow, where sshd without PAM reads the day. usermod makes one.
+        expires = await asyncio.to_thread(self._shadow, user, _EXPIRES)
+        if expires != _LONG_AGO and await self.account(user) is not None:
             await self._change(user, "usermod", "--expiredate", _LONG_AGO, user)
 
     async def set_member(self, user: str, group: str, *, member: bool) -> None:
