@@ -84,8 +84,13 @@ def test_disks_are_left_out_and_the_rest_is_applied(make_node: HostMaker) -> Non
     verified = json.loads(words(node, "verify", "--json"))
     assert (verified["ok"], SECTION in {entry["entry"] for entry in verified["not_compared"]}) == (True, True)
 
+    # The way back needs no setting.
+    agent.settings(node)
+    node.run(["systemctl", "reload", agent.UNIT])
+    assert left_out(node) == [SECTION]
     agent.apply(node, first)
     wait_done(node, "first")
+    assert "not applied" not in words(node, "history", "show")
     node.wait_for(lambda: left_out(node) == [], "nothing is left out any more")
     assert "left out" not in words(node, "status")
     assert [outcome for _, outcome in agent.outcomes(node)] == ["done"] * 3

@@ -54,8 +54,7 @@ def check_reconcilable(
     problems = [
         Problem(f"spec.config.{section}", f"{_verb(old, new, section)}: {unsupported.why(section)}")
         for section in _changed_sections(old, new)
-        # A section may be one of several of its name: storage.luks[data].
-        if section.partition("[")[0] not in accepted
+        if not _is_accepted(section, accepted)
     ]
     # One takes the place of the other only if it is gone, so a revert would find what is in the way.
     problems += [
@@ -83,11 +82,18 @@ def check_reconcilable(
     return tuple(sorted(problems))
 
 
-def left_out(old: MachineConfig, new: MachineConfig, accepted: Collection[str]) -> Iterator[Problem]:
-    """Yield the accepted sections that a change to ``new`` leaves out."""
+def left_out(
+    old: MachineConfig, new: MachineConfig, accepted: Collection[str], present: Collection[str] = ()
+) -> Iterator[Problem]:
+    """Yield the accepted sections that a change to ``new`` leaves out. The host has those that are ``present``."""
     for section in _changed_sections(old, new):
-        if section.partition("[")[0] in accepted:
+        if _is_accepted(section, accepted) and section not in present:
             yield Problem(f"spec.config.{section}", f"{_verb(old, new, section)} and is not applied, which is accepted")
+
+
+def _is_accepted(section: str, accepted: Collection[str]) -> bool:
+    # It may be one of several of its name: storage.luks[data].
+    return section in accepted or section.partition("[")[0] in accepted
 
 
 def _changed_sections(old: MachineConfig, new: MachineConfig) -> list[str]:

@@ -48,6 +48,14 @@ class SectionsGuard(Guard):
     def accepts(self) -> Collection[str]:
         return self.settings.accept
 
+    async def as_installed(self, old: MachineConfig, new: MachineConfig) -> Collection[str]:
+        # A plan keeps nothing.
+        if (installed := from_text(await self._store.note(NOTE))) is None:
+            return ()
+        changed = differing(old.unapplied, new.unapplied)
+        later = differing(installed, new.unapplied)
+        return [section for section in changed if section not in later and section.partition("[")[0] in ACCEPTABLE]
+
     async def before_disruption(self, run: Run) -> None:
         # A host that has this feature for the first time may take another config before it rests.
         if run.update.basis is not None:

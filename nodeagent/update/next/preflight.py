@@ -131,7 +131,8 @@ class Preflight:
         # takes up to half a second, so they run in a thread.
         accepted = {section for guard in self.ports.guards for section in guard.accepts()}
         acceptable = {section: key for guard in self.ports.guards for section, key in guard.acceptable.items()}
-        check = partial(check_update, on_host=True, accepted=accepted, acceptable=acceptable)
+        present = {section for guard in self.ports.guards for section in await guard.as_installed(old, desired.config)}
+        check = partial(check_update, on_host=True, accepted=accepted | present, acceptable=acceptable)
         await asyncio.to_thread(check, old, desired.config, desired.config.name)
         restored = await self._restored(old, desired.config)
         basis = replace(basis, restored=restored)
@@ -184,7 +185,7 @@ class Preflight:
                 notes=tuple(
                     f"warning: {warning.path} {warning.message}"
                     for warning in (
-                        *left_out(old, desired.config, accepted),
+                        *left_out(old, desired.config, accepted, present),
                         *warnings(old, desired.config, host),
                         *judged.warnings,
                     )

@@ -36,6 +36,11 @@ class Guard:
         ``MachineConfig.unapplied`` without what is in brackets. They are not applied, and the plan says so."""
         return ()
 
+    async def as_installed(self, old: MachineConfig, new: MachineConfig) -> Collection[str]:  # noqa: ARG002
+        """Return the sections, with what is in brackets, that an update changes to what this host has already. They may
+        change, and nothing is left out."""
+        return ()
+
     async def not_compared(self, config: MachineConfig) -> Mapping[str, str]:  # noqa: ARG002
         """Return what of the current config is not compared with the host, and why. It raises no error."""
         return {}

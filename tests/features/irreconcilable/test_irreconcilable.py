@@ -132,6 +132,27 @@ async def test_the_rest_is_applied_and_the_section_is_reported() -> None:
 
 
 @pytest.mark.looptime
+@pytest.mark.parametrize("installed", ["1", ""])
+async def test_the_way_back_needs_no_setting(installed: str) -> None:
+    host = AcceptingHost(World(), settings=DISKS)
+    for name, digest in (("a", installed), ("b", "2")):
+        host.want(with_disks(name, digest))
+        await host.settle()
+        await host.guard().look()
+    host.settings = IrreconcilableSettings()
+    other = with_disks("other", "3", {"/etc/quiet/q": "3"})
+    host.want(other)
+    await host.settle()
+    assert host.phase is Phase.DEGRADED
+    host.want(with_disks("c", installed, {"/etc/quiet/q": "2"}))
+    await host.settle()
+    entry = host.world.history[-1]
+    assert (entry.outcome, entry.to_name, "not applied" in entry.message) == ("done", "c", False)
+    await host.guard().look()
+    assert await host.guard().not_compared(with_disks("c", installed)) == {}
+
+
+@pytest.mark.looptime
 async def test_a_config_that_changes_nothing_else() -> None:
     host = await at(DISKS)
     host.want(with_disks("b", "2"))
