@@ -139,11 +139,12 @@ def make_machine(cluster: Cluster, name: str, node: str) -> None:
 
 
 def scene(cluster: Cluster, node: str) -> None:
-    """A Machine, a MachineConfigNode and two pods for the node."""
+    """A Machine, a MachineConfigNode and two pods for the node, which bootc-operator manages."""
     make_machine(cluster, node, node)
     make_machine_config_node(cluster, node)
     notes = {"machine.openshift.io/machine": f"default/{node}", MCO + "desiredConfig": CONFIG}
-    cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes}})
+    labels = {"bootc.dev/managed": "true"}
+    cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes, "labels": labels}})
     if cluster.admin.find(f"{CONFIGS}/{CONFIG}") is None:
         Controller(cluster, node).make(CONFIG)
     make_pod(cluster, node, node)
