@@ -147,6 +147,9 @@ async def test_a_preview_of_300_files(page: CockpitPage, cockpit_root: Path, dae
             await page.shows("#result .changes", "added file:/etc/kubernetes/static-pod-resources/299.yaml")
 
 
+@pytest.mark.finding(
+    "users: history in Cockpit", "A change of rights ends no call, and the history is read again after it."
+)
 async def test_a_change_of_rights_ends_no_call(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
     with cockpit.session(cockpit_root, daemon.directory, admin=True) as address:
         async with daemon.running(LIMIT) as client:

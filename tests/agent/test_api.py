@@ -168,7 +168,9 @@ async def test_verify_reports_drift_of_the_os_too() -> None:
 @pytest.mark.finding(
     "OS: fields without a back end", "A field of the OS that was not compared is never reported as matching."
 )
-@pytest.mark.finding("users: what has changed", "`verify --diff` shows what was changed in files and units, no secret.")
+@pytest.mark.finding(
+    "users: diffs of a verification", "`verify --diff` shows what was changed in files and units, no secret."
+)
 async def test_verify_shows_what_was_changed() -> None:
     host = await at_old()
     digest = host.add(config("files", {"/etc/a": "one\nsame\n", "/etc/b": "b", "/etc/same": "same"}))

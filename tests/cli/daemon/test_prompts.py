@@ -140,7 +140,7 @@ def test_a_reboot_is_held_back(cli: Cli, daemon: FakeDaemon, config: str) -> Non
 
 
 ROLLBACK = pytest.mark.finding(
-    "users: rollback without a question", "A rollback shows its plan and prompts, with the options of apply."
+    "users: the plan of a rollback", "A rollback shows its plan and prompts, with the options of apply."
 )
 
 
