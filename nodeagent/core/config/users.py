@@ -21,8 +21,8 @@ from nodeagent.core.config.unsupported import UnsupportedSections
 
 # Of login.defs, on all supported hosts.
 FIRST_UID: Final = 1000
-# The user of files without an owner.
-NOBODY: Final = 65534
+# The kernel's overflowuid: the owner of files whose owner has no id here.
+OVERFLOW_UID: Final = 65534
 ROOT: Final = "root"
 # What useradd accepts.
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
@@ -72,7 +72,7 @@ def _other(name: str, entry: dict[str, Any], where: Location) -> UserEntry | Non
     """Return the user, None for one that is not managed."""
     user = shaped(entry, schema.User, where)
     # Those of the system belong to packages of the OS, which make them with sysusers.d.
-    system = user.system or (user.uid is not None and not FIRST_UID <= user.uid <= MAX_ID) or user.uid == NOBODY
+    system = user.system or (user.uid is not None and not FIRST_UID <= user.uid <= MAX_ID) or user.uid == OVERFLOW_UID
     # Without a group of its own, the primary group would be one that the host chooses.
     no_group = user.no_user_group and not user.primary_group
     if name == ROOT or system or no_group or user.should_exist is False or not _NAME.fullmatch(name):
