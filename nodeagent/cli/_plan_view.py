@@ -34,7 +34,7 @@ MAX_BECAUSE: Final = 3
 MAX_KEYS: Final = 20
 UNSET: Final = "-"
 STYLE: Final = {"none": GOOD, "reload": GOOD, "restart": WARN, "drain": WARN, "reboot": BAD}
-POLICY: Final = {"default": "built in", "user": "user", "none": "unlisted"}
+POLICY: Final = {"default": "built in", "recommended": "recommended", "user": "user", "none": "unlisted"}
 # Values of a list, which are added or removed one by one.
 LISTED: Final = ("argument", "extension", "key")
 # Twelve digits identify an image, and two of them fit on a line.

@@ -226,8 +226,7 @@ def _show(
 
 
 def _rows(explanation: Explanation, recommended: Entry | None) -> Iterator[tuple[str, str]]:
-    from_recommended = explanation.entry is not None and explanation.entry.origin == RECOMMENDED
-    yield "policy", "recommended" if from_recommended else POLICY[explanation.source]
+    yield "policy", POLICY[explanation.source]
     yield "why", explanation.reason
     if explanation.actions == ():
         yield "does", "nothing: a config that changes it is refused"

@@ -67,7 +67,7 @@ class KeptChange(Keys):
     domain: Annotated[str, about("as in a plan")]
     key: Annotated[str, about("as in a plan")]
     change: Annotated[ChangeKind, about("how the entry changed")]
-    policy: Annotated[PolicySource, about("whose entry of the policy decided")]
+    policy: Annotated[PolicySource, about("whose entry of the policy decided, as in nodeagent/plan/v1")]
     actions: Annotated[list[str], about("as Restart crio.service")]
     details: Annotated[list[Detail], about("up to 5 values, as in a plan")] | UnsetType = UNSET
 

@@ -30,7 +30,10 @@ class Change(Keys):
     domain: Annotated[str, about("file, unit, sshkey, password, or a field of the OS")]
     key: Annotated[str, about("the path, the unit or the user")]
     change: Annotated[ChangeKind, about("how the entry changes")]
-    policy: Annotated[PolicySource, about("whose entry of the policy decides; none: unlisted")]
+    policy: Annotated[
+        PolicySource,
+        about("whose entry of the policy decides: default: a built-in one, user: one of the admin, none: unlisted"),
+    ]
     actions: Annotated[list[Action], about("what the change needs")]
     why: Annotated[str, about("why, if a rule compared the contents")] | UnsetType = UNSET
     avoids_reboot: Annotated[bool, about("true if an entry of the admin replaces a reboot")] | UnsetType = UNSET

@@ -18,7 +18,7 @@ from nodeagent.core.config.odd_names import odd
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.problems import first_of
 from nodeagent.core.config.unit_names import unit_name_problem
-from nodeagent.core.plan.change import Action, Change
+from nodeagent.core.plan.change import Action, Change, PolicySource
 from nodeagent.core.plan.diff import differing
 from nodeagent.core.plan.domain import ByContent, Checker, Domain, Health, ReloadProof, UnitFailure, owns
 from nodeagent.core.plan.policy import SSHKEY, USER_DOMAINS, Entry, Policy
@@ -98,16 +98,22 @@ def default_policy() -> Policy:
 
 
 def with_rules(recommended: Policy) -> Policy:
-    """Return the recommended policy with the rules of the domains in place of the actions of their entries."""
+    """Return the recommended policy as such, with the rules of the domains in place of the actions of their entries."""
     rules = {key: (domain, rule) for domain in DOMAINS for key, rule in domain.opt_in.items()}
 
     def ruled(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-        return {
+        decided = {
             key: replace(entry, rule=rules[key][0].actions, summary=rules[key][1].summary) if key in rules else entry
             for key, entry in entries.items()
         }
+        return {key: replace(entry, source=PolicySource.RECOMMENDED) for key, entry in decided.items()}
 
-    return replace(recommended, files=ruled(recommended.files), units=ruled(recommended.units))
+    return replace(
+        recommended,
+        files=ruled(recommended.files),
+        patterns=ruled(recommended.patterns),
+        units=ruled(recommended.units),
+    )
 
 
 def _entries(tables: Iterator[tuple[Domain, Mapping[str, tuple[Action, ...] | ByContent]]]) -> dict[str, Entry]:

@@ -12,7 +12,7 @@ const COSTS = {
 };
 // Without a cluster, a drain moves nothing.
 const ALONE = { ...COSTS, restart: ["warn", "services restart"], reboot: ["bad", "the host reboots"] };
-const POLICIES = { default: "built in", user: "user", none: "unlisted" };
+const POLICIES = { default: "built in", recommended: "recommended", user: "user", none: "unlisted" };
 const THEN = {
     kept: "it stays as it is",
     overwritten: "this update overwrites it",

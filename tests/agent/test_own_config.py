@@ -241,6 +241,17 @@ class TestRecommended:
         found = match(policy, Change("file", path, ChangeKind.MODIFIED))
         return " ".join(str(action.type) for action in found.entry.actions) if found else ""
 
+    async def test_the_plan_can_name_their_source(self) -> None:
+        settings = Settings(policy=str(self.path), recommended_policy=True)
+        self.write("files: [{path: /etc/mine, actions: [{type: None}]}]")
+        policy = await HostPolicy(Notes(), Report(Status()), lambda: settings)(having({}), having({}))
+        entries = {**policy.files, **policy.patterns, **policy.units}
+        sources = {str(entry.source): key for key, entry in entries.items()}
+        assert {*sources} == {"default", "recommended", "user"}
+        assert sources["user"] == "/etc/mine"
+        assert policy.files["/etc/chrony.conf"].source == "recommended"
+        assert policy.patterns["/etc/ssh/sshd_config.d/*.conf"].source == "recommended"
+
     async def test_only_with_the_setting(self) -> None:
         assert await self.actions("/etc/chrony.conf", recommended=False) == ""
         assert await self.actions("/etc/chrony.conf", recommended=True) == "Restart"

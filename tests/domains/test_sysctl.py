@@ -135,7 +135,7 @@ def test_the_plan_has_the_keys() -> None:
 def test_only_the_recommended_policy_has_the_rule_and_an_entry_of_the_admin_is_stronger() -> None:
     assert planned(OLD, NEW, policy=default_policy()).changes[0].policy is PolicySource.NONE
     (change,) = planned(OLD, NEW).changes
-    assert (change.policy, change.avoids_reboot, change.actions) == (PolicySource.USER, True, (restart(UNIT),))
+    assert (change.policy, change.avoids_reboot, change.actions) == (PolicySource.RECOMMENDED, True, (restart(UNIT),))
     for key in ("/etc/sysctl.d", FILE):
         mine = merge(POLICY, Policy(files={key: Entry(key, (NONE,), PolicySource.USER)}))
         assert word(planned(OLD, NEW, policy=mine)) == "None"

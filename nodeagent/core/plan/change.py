@@ -15,11 +15,17 @@ class ChangeKind(StrEnum):
 
 
 class PolicySource(StrEnum):
-    """The source of the decision about a change: the built-in table, the user, or none (unlisted: Drain and Reboot)."""
+    """The source of the decision about a change: the built-in table, the recommended policy that the package has and a
+    setting switches on, the user, or none (unlisted: Drain and Reboot)."""
 
     DEFAULT = "default"
+    RECOMMENDED = "recommended"
     USER = "user"
     NONE = "none"
+
+
+# Sources of entries that are added to the built-in ones, because an admin chose them.
+CHOSEN: Final = frozenset({PolicySource.RECOMMENDED, PolicySource.USER})
 
 
 # Domains whose entries are files and services of the userspace. Each other domain is a part of the OS.

@@ -28,7 +28,7 @@ from typing import Final
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import DirectoryEntry, FileEntry, LinkEntry, MachineConfig
 from nodeagent.core.config.unit_names import template_of
-from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan.change import CHOSEN, Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, PolicyMatch, match, only_by_user
 from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
@@ -101,7 +101,7 @@ def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, st
         return PlannedChange(change, matched.entry.source, (NONE,), SAME)
     verdict = matched.entry.decide(change, sides)
     actions, note = fitting(change, widen(verdict.actions), sides), ""
-    if matched.entry.source is not PolicySource.USER:
+    if matched.entry.source not in CHOSEN:
         # An entry of the admin is refused instead.
         actions, note = possible(actions, sides.host.rejected)
     # The history counts reboots that an entry of the user has avoided.
@@ -113,7 +113,7 @@ def _planned(change: Change, sides: Sides, policy: Policy, idle: Mapping[str, st
 def _without_content(change: Change, sides: Sides, matched: PolicyMatch | None) -> PlannedChange | None:
     """Return the decision about a directory, or a link at a path whose content decides; None for other changes."""
     entries = [side.storage.get(change.key) for side in (sides.old, sides.new)]
-    if change.domain != "file" or (matched is not None and matched.entry.source is PolicySource.USER):
+    if change.domain != "file" or (matched is not None and matched.entry.source in CHOSEN):
         return None
     # The kernel checks mode and owner at each access, and what is in it are entries of their own.
     if any(isinstance(entry, DirectoryEntry) for entry in entries):

@@ -20,7 +20,7 @@ from typing import Final
 
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan import unit_pattern
-from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange, PolicySource
+from nodeagent.core.plan.change import CHOSEN, Action, ActionType, Change, KeyChange, PolicySource
 from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.sides import Sides
 
@@ -199,12 +199,12 @@ def _match_path(files: Mapping[str, Entry], patterns: Mapping[str, Entry], path:
 def only_by_user(policy: Policy, change: Change) -> bool:
     """Return whether only an entry of the user matches ``change``; without it the host would reboot."""
     matched = match(policy, change)
-    if matched is None or matched.entry.source is not PolicySource.USER:
+    if matched is None or matched.entry.source not in CHOSEN:
         return False
     # The built-in policy is restored from what the user's entries replaced, because only the merged one is kept.
     built_in = {entry.key: entry for entry in policy.replaced}
     if change.domain == "file":
-        listed = {key: entry for key, entry in policy.files.items() if entry.source is not PolicySource.USER}
+        listed = {key: entry for key, entry in policy.files.items() if entry.source not in CHOSEN}
         # No built-in entry is a pattern.
         return _match_path({**built_in, **listed}, {}, change.key) is None
     return matched.entry.key not in built_in

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from nodeagent.core.config.paths import managed_path_problem
-from nodeagent.core.plan.change import Action, Change, ChangeKind, PolicySource
+from nodeagent.core.plan.change import CHOSEN, Action, Change, ChangeKind, PolicySource
 from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.plan import combine, widen
 from nodeagent.core.plan.policy import (
@@ -29,6 +29,12 @@ from nodeagent.core.plan.policy import (
 )
 from nodeagent.core.plan.sides import Sides
 from nodeagent.errors import Problem
+
+WHOSE: Final = {
+    PolicySource.DEFAULT: "the built-in",
+    PolicySource.RECOMMENDED: "the recommended",
+    PolicySource.USER: "the user's",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
         return Explanation(domain, key, PolicySource.NONE, None, "none", UNLISTED, None, (), reason)
     entry = matched.entry
     # An admin who sees an unexpected entry wants to know what it took the place of.
-    replaced = next((e for e in policy.replaced if e.key == entry.key and entry.source is PolicySource.USER), None)
+    replaced = next((e for e in policy.replaced if e.key == entry.key and entry.source in CHOSEN), None)
     shadowed: tuple[Entry, ...] = ()
     if domain == "file":
         shadowed = _shadowed(policy, key, entry)
@@ -120,8 +126,7 @@ def _unlisted(domain: str) -> str:
 
 def _reason(matched: PolicyMatch, replaced: Entry | None, shadowed: tuple[Entry, ...]) -> str:
     entry = matched.entry
-    whose = "the user's" if entry.source is PolicySource.USER else "the built-in"
-    text = f"{whose} entry for {entry.key}"
+    text = f"{WHOSE[entry.source]} entry for {entry.key}"
     if matched.kind is MatchKind.DIRECTORY:
         text += ", the longest directory above it" if shadowed else ", a directory above it"
     elif matched.kind is MatchKind.PATTERN:
@@ -150,6 +155,8 @@ def suggest(change: Change, source: PolicySource, recommended: Policy) -> Sugges
     # chosen.
     if source is PolicySource.USER:
         return Suggestion(change, None, "an entry of your policy requests it")
+    if source is PolicySource.RECOMMENDED:
+        return Suggestion(change, None, "the recommended policy requests it")
     if source is PolicySource.DEFAULT:
         return Suggestion(change, None, "the built-in policy requests it")
     entry = match(recommended, change)

@@ -16,7 +16,7 @@ from typing import Final
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.unit_names import did_you_mean, template_of
-from nodeagent.core.plan.change import Action, ActionType, Plan, PolicySource
+from nodeagent.core.plan.change import CHOSEN, Action, ActionType, Plan, PolicySource
 from nodeagent.core.plan.enablement.unit_files import overlaid, source_of
 from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.core.plan.unit_abilities import job_problem, of_texts, with_texts
@@ -67,10 +67,10 @@ class UnitChecks:
     async def policy_problems(
         self, plan: Plan, old: MachineConfig, new: MachineConfig, unit_files: UnitFiles, restored: Files
     ) -> tuple[Problem, ...]:
-        """Return the units that the policy of the admin names, and that are neither on this host nor in the config, or
-        reject the action. Built-in entries may name what a host lacks. ``restored`` is what comes back at paths that
-        leave."""
-        named = {*_named(plan, PolicySource.USER)}
+        """Return the units that the policy of the admin, or the recommended one, names, and that are neither on this
+        host nor in the config, or reject the action. Built-in entries may name what a host lacks. ``restored`` is what
+        comes back at paths that leave."""
+        named = {*_named(plan, CHOSEN)}
         problems_by_job = await self._problems(named, old, new, unit_files, restored)
         # systemd reads all unit files for the list, so it is requested only for the hint of an error.
         some = _NO_SUCH_UNIT in problems_by_job.values()
@@ -90,7 +90,7 @@ class UnitChecks:
     ) -> frozenset[Action]:
         """Return the reloads and restarts of built-in entries that systemd would reject. Arguments as in
         ``policy_problems``."""
-        units = {unit for unit, action in _named(plan, PolicySource.DEFAULT) if action in _JOBS}
+        units = {unit for unit, action in _named(plan, {PolicySource.DEFAULT}) if action in _JOBS}
         # What does not run is not reloaded, and need not start.
         up = [unit for unit in sorted(units) if (await self.units.state(unit)).active in UP]
         jobs = {(unit, action) for unit in up for action in _JOBS}
@@ -170,9 +170,9 @@ def _brought(config: MachineConfig) -> Brought:
     return brought
 
 
-def _named(plan: Plan, source: PolicySource) -> Iterator[tuple[str, ActionType]]:
+def _named(plan: Plan, sources: Collection[PolicySource]) -> Iterator[tuple[str, ActionType]]:
     for planned in plan.changes:
-        if planned.policy is source:
+        if planned.policy in sources:
             yield from ((action.unit, action.type) for action in planned.actions if action.unit)
 
 
