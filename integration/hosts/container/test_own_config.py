@@ -83,3 +83,18 @@ def test_the_agent_starts_with_settings_leftovers_and_configs_that_are_bad(node:
     agent.apply(node, machine_config("new", files={agent.POLICY: FileSpec(fixed, 0o600), "/etc/quiet": "2"}))
     wait_done(node, "new")
     assert node.reboots == 0
+
+
+@pytest.mark.long
+def test_a_reload_waits_for_a_daemon_that_has_no_processor(node: Host) -> None:
+    """Longer than busctl waits by default: a host that is busy enough must not report a reload as failed."""
+    node.write("/run/systemd/system/nodeagent.service.d/50-slow.conf", "[Service]\nWatchdogSec=5min\n")
+    node.run(["systemctl", "daemon-reload"])
+    node.run(["systemctl", "restart", agent.UNIT])
+    pid = main_pid(node)
+    node.write(f"{CONFIG_D}/60-x.yaml", "log: {level: debug}\n")
+    node.kill(agent.UNIT, "SIGSTOP")
+    node.run(["systemd-run", "--on-active=35s", "--timer-property=AccuracySec=1s", "kill", "-CONT", pid])
+    node.run(["systemctl", "reload", agent.UNIT], timeout=180)
+    assert (main_pid(node), node.unit(agent.UNIT, "Result")["Result"]) == (pid, "success")
+    assert "debug" in node.run(["nodeagent", "settings", "show"]).stdout

@@ -21,6 +21,7 @@ from integration.trees.tree import B, Part, Tree
 
 LONG = 60  # seconds
 WAIT = 1500.0  # seconds for an update with a reboot, without KVM and beside other work
+UNIT_WAIT = 400.0  # seconds for a restart or reload of the agent: more than the limits of its unit
 
 # Without KVM everything takes ten times as long as on a host in a container.
 SLOW: Mapping[str, Any] = {
@@ -47,8 +48,8 @@ def settle(vm: Vm, image: Published) -> None:
     """Make `a` with this image the current config of a machine that was installed from it; takes no reboot."""
     agent.settings(vm, SLOW)
     vm.write(agent.POLICY, updates.POLICY)
-    vm.run(["systemctl", "restart", agent.UNIT], timeout=120)
-    agent.wait_daemon(vm, 120)
+    vm.run(["systemctl", "restart", agent.UNIT], timeout=UNIT_WAIT)
+    agent.wait_daemon(vm, UNIT_WAIT)
     agent.apply(vm, updates.config("a", image))
     agent.wait_done(vm, "a", WAIT)
     assert vm.reboots == 0, "it has A already"
@@ -57,7 +58,7 @@ def settle(vm: Vm, image: Published) -> None:
 def settings(vm: Vm, changes: Mapping[str, Any]) -> None:
     """Change settings of the running agent, over those that nodes have here."""
     agent.settings(vm, {**SLOW, **{key: {**SLOW.get(key, {}), **value} for key, value in changes.items()}})
-    vm.run(["systemctl", "reload", agent.UNIT], timeout=60)
+    vm.run(["systemctl", "reload", agent.UNIT], timeout=UNIT_WAIT)
 
 
 def delay_shutdown(vm: Vm) -> None:

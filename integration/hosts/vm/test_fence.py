@@ -134,5 +134,5 @@ def test_what_is_not_synced_is_sent_to_an_ext4_from_within_the_sandbox(vm: Vm) -
     vm.write(f"/run/systemd/system/{agent.UNIT}.d/90-instead.conf", INSTEAD)
     vm.run(["systemctl", "daemon-reload"], timeout=60)
     assert dirty(vm) >= WRITTEN
-    vm.run(["systemctl", "restart", agent.UNIT], timeout=nodes.WAIT / 4)
+    vm.run(["systemctl", "restart", agent.UNIT], timeout=nodes.UNIT_WAIT)
     vm.wait_for(lambda: dirty(vm) < WRITTEN / 8, "it is on the disk", nodes.WAIT / 4)

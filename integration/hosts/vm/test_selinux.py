@@ -52,7 +52,7 @@ def confined(vm: Vm) -> None:
 def test_files_and_units(enforcing_node: Vm, enforcing_shelf: RegistryDisk) -> None:
     vm, image = enforcing_node, enforcing_shelf.of(A)
     vm.write(agent.POLICY, agent.policy(files=SILENT, units={updates.MINE_UNIT: ["DaemonReload"]}))
-    vm.run(["systemctl", "reload", agent.UNIT], timeout=120)
+    vm.run(["systemctl", "reload", agent.UNIT], timeout=nodes.UNIT_WAIT)
     before = agent.managed(vm)
     unit = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True)}
     check = FileSpec("#!/bin/sh\necho seen >/run/site-check\n", 0o755)

@@ -127,7 +127,7 @@ def test_a_kubeconfig_that_only_this_tpm_decrypts(make_vm: VmMaker, say: Callabl
     encrypt(vm, first)
     vm.run(["systemctl", "daemon-reload"], timeout=SLOW)
     vm.run(["systemctl", "enable", "--now", "api.service"], timeout=SLOW)
-    vm.run(["systemctl", "restart", agent.UNIT], timeout=SLOW)
+    vm.run(["systemctl", "restart", agent.UNIT], timeout=nodes.UNIT_WAIT)
     agent.wait_daemon(vm, SLOW)
     wait_used(vm, first)
     assert reported(vm) == []
