@@ -86,6 +86,32 @@ async def test_a_machine_is_held_and_given_free(cluster: Cluster, machine: str, 
     assert left["name"] == "EtcdQuorumOperator"
 
 
+@pytest.mark.finding(
+    "cluster: signs for other actors",
+    "During a disruption the Node has the annotations by which the cluster autoscaler and Karpenter leave it alone.",
+)
+async def test_autoscalers_leave_a_held_node_alone(
+    cluster: Cluster, client: KubeClient, node: str, gates: KubeGates
+) -> None:
+    """A first process holds the node and is killed; an admin has decided about one of the annotations before."""
+    karpenter, scale_down = "karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+    def notes() -> dict[str, str]:
+        found = cluster.admin.get(f"/api/v1/nodes/{node}")["metadata"].get("annotations") or {}
+        return {key: value for key, value in found.items() if key in (karpenter, scale_down, "nodeagent.org/marked")}
+
+    before = {"labels": {"karpenter.sh/nodepool": "general"}, "annotations": {scale_down: "false"}}
+    cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": before})
+    await gates.hold_machine()
+    assert notes() == {scale_down: "false", karpenter: "true", "nodeagent.org/marked": karpenter}
+    again = KubeGates(client, node, controls_node=False)
+    version = cluster.admin.get(f"/api/v1/nodes/{node}")["metadata"]["resourceVersion"]
+    await again.hold_machine()
+    assert cluster.admin.get(f"/api/v1/nodes/{node}")["metadata"]["resourceVersion"] == version
+    await again.free_machine()
+    assert notes() == {scale_down: "false"}
+
+
 async def test_a_node_that_bootc_operator_updates(cluster: Cluster, node: str, gates: KubeGates) -> None:
     """As its controller does it: the label, the object, and the annotation when the node has its turn."""
     cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"bootc.dev/managed": ""}}})

@@ -27,6 +27,7 @@ from nodeagent.features.cluster import node_events as events_module
 from nodeagent.features.cluster.decide.conditions import NodeState
 from nodeagent.features.cluster.decide.drain import DrainPolicy, PodWait, eviction
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
+from nodeagent.features.cluster.decide.marks import MARKED, MARKS
 from nodeagent.features.cluster.drain import DrainRounds, KubeNode
 from nodeagent.features.cluster.gates import MACHINES, KubeGates
 from nodeagent.features.cluster.handshake import Handshake
@@ -209,6 +210,8 @@ async def test_the_rights_are_enough(installed: Cluster, node: str, connect: Any
         assert installed.admin.find(f"/api/v1/namespaces/default/pods/{name}") is None
     machine = installed.admin.get(MACHINES.format("default", node))
     assert machine["spec"]["lifecycleHooks"]["preDrain"] == HOOKS, "its own hook went, and no other one"
+    notes = installed.admin.get(f"/api/v1/nodes/{node}")["metadata"]["annotations"]
+    assert [key for key in notes if key in (*MARKS, MARKED)] == [], "and so did its marks"
 
 
 def evict(pod: Any, **changes: Any) -> dict[str, Any]:
@@ -387,6 +390,27 @@ async def test_an_agent_writes_its_reports_and_no_requests(installed: Cluster, n
             await client.patch(url, changes({MCO + "desiredConfig": None}))
     notes = Controller(installed, node).notes()
     assert notes == {"desiredConfig": CONFIG, "lastAppliedDrain": "uncordon-x", "other": "o"}
+
+
+@pytest.mark.finding(
+    "cluster: signs for other actors",
+    "A process that was started again takes back the annotations of its predecessor, and keeps those of an admin.",
+)
+async def test_an_agent_takes_back_its_own_marks_only(installed: Cluster, node: str) -> None:
+    await in_force(installed)
+    ours, theirs = MARKS
+    url = f"/api/v1/nodes/{node}"
+    installed.admin.patch(url, {"metadata": {"annotations": {theirs: "true"}}})
+    async with by_token(installed, node) as client:
+        for changes in ({ours: "false"}, {theirs: "false"}, {theirs: None}):
+            with pytest.raises(Forbidden, match="annotations of others"):
+                await client.patch(url, {"metadata": {"annotations": changes}})
+        await client.patch(url, {"metadata": {"annotations": {ours: "true", MARKED: ours}}})
+        with pytest.raises(Forbidden, match="annotations of others"):
+            await client.patch(url, {"metadata": {"annotations": {theirs: None, MARKED: None}}})
+        await client.patch(url, {"metadata": {"annotations": {ours: None, MARKED: None}}})
+    notes = installed.admin.get(url)["metadata"]["annotations"]
+    assert (notes[theirs], ours in notes) == ("true", False)
 
 
 async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Cluster, node: str, make_node: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other actors on this node (``core/coordination/gates.py``), and the protection of its Machine from deletion.
+"""Other actors on this node (``core/coordination/gates.py``), and the protection of its machine from deletion.
 
 An operator of the cluster that updates the OS is in the way of another OS, and of each disruption while it is at work.
 
@@ -26,6 +26,7 @@ from nodeagent.core.coordination.kube_objects import MAINTENANCES, LifecycleHook
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import AgentError, Refused, Retryable
 from nodeagent.features.cluster.decide.bootc_node import BOOTC_NODES, BootcNode, bootc_gates, is_managed
+from nodeagent.features.cluster.decide.marks import Annotations, marks_with, marks_without
 from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
@@ -72,14 +73,17 @@ class KubeGates:
             raise Refused("; ".join(gate.message for gate in gates), reason=gates[0].reason)
 
     async def hold_machine(self) -> None:
-        """Protect the Machine of this node, if it has one, from deletion until ``free_machine``.
+        """Protect the machine of this node from deletion until ``free_machine``: its Machine by a hook, if it has one,
+        and the Node by annotations for autoscalers.
 
-        Raises ``Refused`` (``NodeLeaving``) if it is being deleted already.
+        Raises ``Refused`` (``NodeLeaving``) if the Machine is being deleted already.
         """
         await self._write_hooks(hooks_with, refuse=True)
+        await self._write_marks(marks_with)
 
     async def free_machine(self) -> None:
         await self._write_hooks(hooks_without, refuse=False)
+        await self._write_marks(marks_without)
 
     async def _write_hooks(self, wanted: Callable[[Machine], list[LifecycleHook] | None], *, refuse: bool) -> None:
         for _ in range(WRITES):
@@ -106,6 +110,20 @@ class KubeGates:
         raise Retryable(
             f"the Machine of {self._node} changes faster than it can be read", reason=ClusterReason.MACHINE_CONTENDED
         )
+
+    async def _write_marks(self, wanted: Callable[[Node], Annotations]) -> None:
+        for _ in range(WRITES):
+            node = await self._client.node(self._node)
+            annotations = wanted(node)
+            if not annotations:
+                return
+            # Only over what was read: an annotation of another client is never replaced.
+            meta = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": annotations}
+            # Kubelets write their Node every few seconds.
+            with suppress(Conflict):
+                await self._client.patch(f"/api/v1/nodes/{self._node}", {"metadata": meta})
+                return
+        raise Retryable(f"node {self._node} changes faster than it can be read", reason=ClusterReason.NODE_CONTENDED)
 
     async def _read_machine(self, node: Node) -> Machine | None:
         where = machine_of(node)

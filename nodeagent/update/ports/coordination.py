@@ -114,9 +114,9 @@ class Gates(Protocol):
         """Raise ``Refused`` that names the actor and its work."""
         ...
 
-    # A hook is the supported way to let a Machine wait before its drain: its controller takes no lease.
+    # Machine controllers and autoscalers take no lease. A hook of the Machine and annotations of the Node hold them.
     async def hold_machine(self) -> None:
-        """Protect the Machine of this node from deletion until ``free_machine``. Raises ``Refused``."""
+        """Protect the machine of this node from deletion until ``free_machine``. Raises ``Refused``."""
         ...
 
     async def free_machine(self) -> None: ...

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from nodeagent.core.coordination.gates import (
     HOOK,
+    KURED,
+    TAINTS,
     Gate,
     hooks_with,
     hooks_without,
@@ -80,6 +83,32 @@ def test_node_gates(what: dict[str, Any], reasons: list[str]) -> None:
 )
 def test_signs_of_other_actors(what: dict[str, Any], reasons: list[str]) -> None:
     assert [gate.reason for gate in node_gates(what, controls_node=True)] == reasons
+
+
+PAGE: Final = Path(__file__).parents[3] / "docs/explanation/leases.md"
+
+
+@pytest.mark.finding("cluster: signs of other actors", "The docs have each sign, and those that are not seen.")
+@pytest.mark.parametrize(
+    "sign",
+    [
+        *TAINTS,
+        KURED,
+        "weave.works/kured-node-lock",
+        "/run/reboot-required",
+        "DeletionCandidateOfClusterAutoscaler",
+        "node.cluster.x-k8s.io/outdated-revision",
+        "weave.works/kured-node-reboot",
+        "rebalance-recommendation",
+        "node.kubernetes.io/unreachable",
+    ],
+)
+def test_the_page_has_each_sign(sign: str) -> None:
+    # Those of one actor share their prefix there.
+    prefix, _, name = sign.rpartition("/")
+    page = PAGE.read_text()
+    assert prefix in page
+    assert name in page
 
 
 def test_requests_of_the_controller_are_no_gate() -> None:

@@ -35,16 +35,24 @@ def machine(*hooks: Any, **meta: str) -> dict[str, Any]:
 
 
 class Api:
-    """A Node, its Machine, and the statuses with which patches are answered, the last one without end."""
+    """A Node, its Machine, and the statuses with which patches of the Machine are answered, the last one without end.
+    ``of_node`` are those of the Node."""
 
     def __init__(self, node: dict[str, Any], of_node: dict[str, Any] | None, *statuses: int) -> None:
         self.node = node
         self.machine = of_node
         self.statuses = list(statuses) or [200]
         self.patches: list[Any] = []
+        self.of_node: list[int] = []
+        self.marks: list[Any] = []
 
     def __call__(self, request: Request) -> Answer:
         if "/nodes/" in request.target:
+            if request.method == "PATCH":
+                assert request.body["metadata"]["resourceVersion"] == self.node["metadata"]["resourceVersion"]
+                self.marks.append(request.body["metadata"]["annotations"])
+                if (status := self.of_node.pop(0) if self.of_node else 200) != 200:
+                    return Answer(status, {"message": "no"})
             return Answer(body=self.node)
         if self.machine is None:
             return Answer(404, {"message": "not found"})
@@ -110,6 +118,35 @@ async def test_a_machine_that_changes(tmp_path: Path, statuses: list[int], reaso
     api = Api(OF_MACHINE, machine(), *statuses)
     assert await held(tmp_path, api) == reason
     assert len(api.patches) == patches
+
+
+# --- autoscalers
+
+
+SCALE_DOWN: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+MARKS: Final = {SCALE_DOWN: "true", "nodeagent.org/marked": SCALE_DOWN}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "reason", "patches"),
+    [([], "", 1), ([409], "", 2), ([409] * 3, "NodeContended", 3), ([403], "KubeForbidden", 1)],
+    ids=["at once", "a kubelet wrote", "a kubelet writes each time", "without the right"],
+)
+async def test_the_node_is_marked_for_autoscalers(
+    tmp_path: Path, statuses: list[int], reason: str, patches: int
+) -> None:
+    api = Api(NODE, None)
+    api.of_node = statuses
+    assert await held(tmp_path, api) == reason
+    assert api.marks == [MARKS] * patches
+
+
+async def test_the_marks_of_the_agent_are_taken_back(tmp_path: Path) -> None:
+    api = Api({"metadata": {**NODE["metadata"], "annotations": MARKS}}, None)
+    assert await held(tmp_path, api) == ""
+    assert api.marks == [], "a repetition writes nothing"
+    assert await held(tmp_path, api, free=True) == ""
+    assert api.marks == [dict.fromkeys(MARKS)]
 
 
 # --- bootc-operator

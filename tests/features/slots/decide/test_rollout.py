@@ -298,6 +298,18 @@ def test_a_foreign_lease_is_a_flag(held: dict[str, Any], now: float | None, flag
         (node("n", A, B, "Working"), []),
         (node("n", taints=[{"key": "node.kubernetes.io/out-of-service"}]), ["OutOfService"]),
         (node("n", taints=[{"key": "ToBeDeletedByClusterAutoscaler"}]), ["NodeLeaving"]),
+        (node("n", taints=[{"key": "karpenter.sh/disrupted"}]), ["NodeLeaving"]),
+        (node("n", taints=[{"key": "medik8s.io/remediation"}]), ["UnderMaintenance"]),
+        (node("n", taints=[{"key": "node.cloudprovider.kubernetes.io/shutdown"}]), ["NodeLeaving"]),
+        (
+            node("n", taints=[{"key": "aws-node-termination-handler/spot-itn"}], unschedulable=True),
+            ["Cordoned", "NodeLeaving"],
+        ),
+        (node("n", notes={"weave.works/kured-reboot-in-progress": "2026-11-26T00:00:00Z"}), ["UnderMaintenance"]),
+        (node("n", taints=[{"key": "node.cluster.x-k8s.io/outdated-revision"}]), []),
+        (node("n", taints=[{"key": "weave.works/kured-node-reboot"}]), []),
+        # kured as it is shipped, Cluster API, system-upgrade-controller and kubectl drain leave a cordon only.
+        (node("n", notes={"cluster.x-k8s.io/machine": "m"}, unschedulable=True), ["Cordoned"]),
     ],
 )
 def test_signs_on_the_node_are_flags(found: dict[str, Any], reasons: list[str]) -> None:
