@@ -207,8 +207,8 @@ class Door:
     slots: Callable[[FleetHost], FleetSlots | None] | None = None
     # Returns what serves the deployments of this host; None for a host of others. Asked in the order of the features
     # until one has it, once for each start: a feature that leaves hosts to another one comes first. It changes nothing.
-    # Once that of a feature has staged an OS, only that feature is asked, with True: it should not leave this host to
-    # others any more, and refuse with the reason what it cannot do here.
+    # Once that of a feature has staged an OS, that one is asked first, with True. It leaves this host to another one if
+    # only that can serve it now, and refuses with the reason what it cannot do here.
     deployments: Callable[[Units, Settings, bool], Awaitable[Deployments | None]] | None = None
     # Returns the same for the check of an installation, by any user and without the daemon. Raises ``AgentError``.
     os_service: Callable[[Bus], Awaitable[OsService | None]] | None = None

@@ -54,6 +54,7 @@ from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.coordination import Backend
+from nodeagent.update.ports.events import DeploymentsServed
 from nodeagent.update.ports.host import Clock
 from nodeagent.update.ports.store import Notes
 from nodeagent.update.ports.system import Deployments
@@ -229,10 +230,14 @@ async def open_adapters(
         # The last valid settings may have another level than the readable part of invalid ones.
         log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
-    served = await deployments_of(units, settings, await store.note(SERVED_BY))
+    chosen = await store.note(SERVED_BY)
+    served = await deployments_of(units, settings, chosen)
     os = None
     if served is not None:
         by, port = served
+        if chosen not in ("", by) and not only_plan:
+            await keep_choice(store, by)
+            report.emit(DeploymentsServed(_title(by), _title(chosen)))
         os = HostDeployments(port, report, begins=partial(keep_choice, store, by))
     made = partial(Adapters, settings, report, store, units, power, os, bus, static_pods, only_plan=only_plan)
     adapters = await asyncio.to_thread(made)
@@ -244,21 +249,29 @@ async def open_adapters(
 async def deployments_of(units: Systemd, settings: Settings, chosen: str = "") -> tuple[str, Deployments] | None:
     """Return the feature that serves the deployments of this host, and what does it: that of the first that has one.
 
-    ``chosen`` is the feature that has staged an OS here before, "" for none. No other one is asked then.
+    ``chosen`` is the feature that has staged an OS here before, "" for none. The others are asked where it cannot any
+    more: this boot may be of an image without its programs.
     """
-    for name, door in doors().items():
-        if door.deployments is None or chosen not in ("", name):
-            continue
-        if (port := await door.deployments(units, settings, chosen == name)) is not None:
-            return name, port
+    kept = {name: door for name, door in doors().items() if name == chosen}
+    for asked in (kept, doors()):
+        for name, door in asked.items():
+            if door.deployments is None:
+                continue
+            if (port := await door.deployments(units, settings, asked is kept)) is not None:
+                return name, port
     return None
 
 
 async def keep_choice(notes: Notes, name: str) -> None:
-    """Record which feature stages here: what one has staged, another one would not know as its own."""
+    """Record which feature stages here. Another one would not continue what this one has begun."""
     # Each staging asks, and a write would be a sync of the disk.
     if await notes.note(SERVED_BY) != name:
         await notes.keep_note(SERVED_BY, name)
+
+
+def _title(name: str) -> str:
+    # Without its folder, a feature has its name only.
+    return doors()[name].title if name in doors() else name
 
 
 def _static_pods(store: SqliteStore, state_dir: Path) -> KubeletStaticPods:

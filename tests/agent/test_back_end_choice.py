@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which feature serves the deployments: chosen once for each host, at its first staging."""
+"""Which feature serves the deployments: chosen at the first staging of a host, and again where that one cannot."""
 
 from __future__ import annotations
 
@@ -54,9 +54,10 @@ class Notes:
         (Host(one=False, two=False), "", None, [("one", False), ("two", False)]),
         # Another one that could serve the host since is not asked.
         (Host(one=True, two=True), "two", ("two", "port of two"), [("two", True)]),
-        # What one has staged, another one would not know as its own.
-        (Host(one=True, two=False), "two", None, [("two", True)]),
-        (Host(one=True), "removed", None, []),
+        # This boot is of an image without what served the host, or the feature has left.
+        (Host(one=True, two=False), "two", ("one", "port of one"), [("two", True), ("one", False)]),
+        (Host(one=False, two=False), "two", None, [("two", True), ("one", False), ("two", False)]),
+        (Host(one=True), "removed", ("one", "port of one"), [("one", False)]),
     ],
 )
 async def test_who_serves_the_host(

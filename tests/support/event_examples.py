@@ -78,6 +78,7 @@ BASE: Final[tuple[Event, ...]] = (
     events.DesiredChanged("worker-2", "d"),
     events.DesiredChanged("", ""),
     DeploymentsChanged(ORDER),
+    events.DeploymentsServed("one", "another"),
     events.StagedInspected(CHANGES),
     events.LeaseChanged(Holder("jane", "maintenance", "disk swap", "2026-11-21T03:00:00.000Z")),
     events.LeaseChanged(None),

@@ -26,6 +26,7 @@ from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.features.bootc.decide.kargs import with_image
 from nodeagent.features.bootc.host import StagingChecks
 from nodeagent.features.bootc.image import CommitReader, arguments_of_tree, refuse_bound
+from nodeagent.features.bootc.native import refuse_native
 from nodeagent.features.bootc.packages import changed_packages
 from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.features.bootc.units import PULL, SysrootUnits, UnitTiming, incomplete
@@ -80,6 +81,7 @@ class Bootc(LibostreeBackEnd):
         return (await self._state()).deployments
 
     async def _state(self) -> SysrootFiles:
+        await asyncio.to_thread(refuse_native, self._root)
         await self._soft_reboot.completed()
         return await asyncio.to_thread(read_sysroot, self._root)
 

@@ -18,9 +18,11 @@ from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.self_check import OsService
 from nodeagent.errors import AgentError, Problem, Unreconcilable
+from nodeagent.features.bootc.native import BOOTED, is_native, refuse_native
 from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.features.bootc.units import PULL
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.ostree.boot_order import booted_deployment
 from nodeagent.host.ostree.checks import Space, refuse_updater
 from nodeagent.host.ostree.credentials import Credentials
 from nodeagent.host.ostree.programs import Services
@@ -37,7 +39,6 @@ BOOTC: Final = "usr/bin/bootc"
 LAYERED: Final = frozenset({"rpmostree", "packages", "overrides", "modules"})
 
 _KERNELS: Final = frozenset(package for packages in KERNELS.values() for package in packages)
-_BOOTED: Final = "run/ostree-booted"
 _ROOT: Final = Path("/")
 _UPDATERS: Final = (
     ("zincati.service", "Zincati"),
@@ -51,13 +52,17 @@ _BOOT_HINT: Final = "free space: ostree admin status (undeploy old or pinned dep
 async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = False) -> bool:
     """Return whether libostree booted this host, and what bootc brings is there and no rpm-ostree.
 
-    ``chosen``: it was so when an OS was staged here for the first time. Then it stays so beside rpm-ostree.
+    ``chosen``: an OS was staged here before. Then it stays so beside rpm-ostree, but for a host with layers.
+    A host that bootc's own back end booted is one as well, and is refused later.
     """
-    if not await asyncio.to_thread((root / _BOOTED).exists):
-        return False
-    if chosen:
+    if await asyncio.to_thread(is_native, root):
         return True
-    if not await asyncio.to_thread(_has_programs, root):
+    if not await asyncio.to_thread((root / BOOTED).exists):
+        return False
+    able = await asyncio.to_thread(_has_programs, root)
+    if chosen and able and not await asyncio.to_thread(_is_layered, root):
+        return True
+    if not chosen and not able:
         return False
     # A masked one may be there for a while only; its own check says so.
     return (await services.state(DAEMON)).load == "not-found"
@@ -65,6 +70,10 @@ async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = Fals
 
 def _has_programs(root: Path) -> bool:
     return any((root / program).exists() for program in (BOOTC, PULLER))
+
+
+def _is_layered(root: Path) -> bool:
+    return bool(LAYERED.intersection(read_origin(root, booted_deployment(root))))
 
 
 async def sweep(root: Path = _ROOT) -> None:
@@ -108,6 +117,7 @@ async def read_os_service(bus: Bus, root: Path = _ROOT) -> OsService | None:
     if not await is_ours(Systemd(bus), root):
         return None
     try:
+        await asyncio.to_thread(refuse_native, root)
         await asyncio.to_thread(check_puller, root)
     except Unreconcilable as error:
         # The check and the refusal of a config have the same reason.

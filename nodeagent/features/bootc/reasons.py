@@ -14,5 +14,6 @@ class BootcReason(ReasonEnum):
     NO_LAYERING = "NoLayering", Kind.UNRECONCILABLE, "build the packages into the image, and remove extensions and kernelType from the config", "The config has packages or a kernel that only layering can add, which bootc hosts do not have."
     HAS_LAYERS = "HasLayers", Kind.UNRECONCILABLE, "build the packages into an image and change to it with bootc switch, which drops the layers of rpm-ostree", "The booted OS has packages that rpm-ostree layered, which an update by image would lose."
     BOUND_IMAGES = "BoundImages", Kind.FAULT, "remove usr/lib/bootc/bound-images.d from the image: bootc alone pulls them; the config can have their units", "The image names container images that bootc pulls beside it, and nodeagent does not."
+    BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE, "change the image with bootc, and remove the OS from the config: hosts without ostree are not served", "The host was booted by bootc's own back end, without ostree, and the config changes the OS."
     REBOOT_ANNOUNCED = "RebootAnnounced", Kind.REFUSED, "kured reboots this host because of it; if ostree admin status shows no other OS to boot, remove the file", "Another program, mostly bootc, wrote /run/reboot-required, on which kured and others reboot a host."
     # fmt: on

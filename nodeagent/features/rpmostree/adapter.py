@@ -153,7 +153,6 @@ class RpmOstree(LibostreeBackEnd):
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
-        await self._guards.refuse_bootc()
         await self._soft_reboot.completed()
         try:
             async with self._make_bus() as bus:

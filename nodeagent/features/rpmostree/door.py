@@ -14,11 +14,11 @@ from nodeagent.update.ports.host import Units
 from nodeagent.update.ports.system import Deployments
 
 
-async def _deployments(units: Units, settings: Settings, _chosen: bool) -> Deployments | None:
+async def _deployments(units: Units, settings: Settings, chosen: bool) -> Deployments | None:
     from nodeagent.features.rpmostree.adapter import RpmOstree
     from nodeagent.features.rpmostree.host import is_ours
 
-    return RpmOstree(units, min_free=_min_free(settings)) if await is_ours() else None
+    return RpmOstree(units, min_free=_min_free(settings)) if await is_ours(units, chosen=chosen) else None
 
 
 async def _os_service(bus: Bus) -> OsService | None:

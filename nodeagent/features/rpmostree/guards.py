@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import Unreconcilable
-from nodeagent.features.rpmostree.client import SERVICE, Session
-from nodeagent.features.rpmostree.host import bootc_host, native_bootc, without_daemon
+from nodeagent.features.rpmostree.client import Session
+from nodeagent.features.rpmostree.host import is_absent, without_daemon
 from nodeagent.host.ostree.checks import Space, driven, refuse_updater
 from nodeagent.host.ostree.programs import Services
 from nodeagent.host.ostree.vardict import read_vardict, string
@@ -40,16 +40,9 @@ class Guards:
             state = await session.read()
             await self.space.check_boot(state.deployments, state.entries)
 
-    async def refuse_bootc(self) -> None:
-        """Raise ``Unreconcilable`` (``BootcHost``) if ostree did not boot the host; the daemon cannot start there."""
-        if await asyncio.to_thread(native_bootc, self._root):
-            raise bootc_host()
-
     async def absent(self) -> Unreconcilable | None:
         """Return the error for a host without the daemon, None for a host with a daemon, even if it does not work."""
-        if (await self._services.state(SERVICE)).load != "not-found":
-            return None
-        return without_daemon()
+        return without_daemon() if await is_absent(self._services) else None
 
     async def _other_driver(self, session: Session) -> None:
         for unit, name in _UPDATERS:

@@ -12,41 +12,29 @@ from nodeagent.core.self_check import OsService
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.features.rpmostree.client import SERVICE
 from nodeagent.features.rpmostree.extensions import ExtensionsRepository
-from nodeagent.features.rpmostree.reasons import RpmOstreeReason
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree.credentials import Credentials
 from nodeagent.host.ostree.programs import Services
+from nodeagent.host.systemd import Systemd
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, UNIT
 from nodeagent.reasons import Reason, hint
 
 _ROOT: Final = Path("/")
 
 
-async def is_ours(root: Path = _ROOT) -> bool:
-    """Return whether the host was booted from an image. That of bootc's own backend is refused later."""
-    ostree = await asyncio.to_thread((root / "run/ostree-booted").exists)
-    return ostree or await asyncio.to_thread(native_bootc, root)
+async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = False) -> bool:
+    """Return whether ostree booted this host.
 
-
-def native_bootc(root: Path) -> bool:
-    """Return whether the host was booted by bootc's own backend, which keeps its images without ostree.
-
-    bootc itself uses the same kernel argument. Blocks for two small files in memory.
+    ``chosen``: an OS was staged here before. Then the host is left to others if it has no rpm-ostree any more.
     """
-    # ostree creates this file in every boot of one of its deployments.
-    if (root / "run/ostree-booted").exists():
+    if not await asyncio.to_thread((root / "run/ostree-booted").exists):
         return False
-    try:
-        arguments = (root / "proc/cmdline").read_text(encoding="utf-8", errors="replace").split()
-    except FileNotFoundError:
-        return False
-    return any(argument.startswith("composefs=") for argument in arguments)
+    return not chosen or not await is_absent(services)
 
 
-def bootc_host() -> Unreconcilable:
-    """Return the error of a host without ostree."""
-    message = "this host was booted by bootc's own back end, without ostree"
-    return Unreconcilable(message, reason=RpmOstreeReason.BOOTC_HOST)
+async def is_absent(services: Services) -> bool:
+    """Return whether the image has no daemon. One that is masked, or that fails, is there."""
+    return (await services.state(SERVICE)).load == "not-found"
 
 
 def without_daemon() -> Unreconcilable:
@@ -59,9 +47,7 @@ async def read_os_service(bus: Bus, root: Path = _ROOT) -> OsService | None:
 
     Raises ``AgentError`` if systemd does not answer.
     """
-    if await asyncio.to_thread(native_bootc, root):
-        return _refused(bootc_host())
-    if not await is_ours(root):
+    if not await is_ours(Systemd(bus), root):
         return None
     (path,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (SERVICE,))
     match await bus.get(NAME, path, UNIT, "LoadState"):

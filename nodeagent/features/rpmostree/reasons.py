@@ -8,7 +8,6 @@ from nodeagent.kinds import Kind, ReasonEnum
 
 class RpmOstreeReason(ReasonEnum):
     # fmt: off
-    BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE, "change the image with bootc, and remove the OS from the config: hosts without ostree are not served", "The host was booted by bootc's own back end, without ostree, and the config changes the OS."
     TRANSACTION_BUSY = "TransactionBusy", Kind.REFUSED, "rpm-ostree status shows the transaction; the agent retries", "Another client uses rpm-ostree, which does one thing at a time."
     TRANSACTION_CANCELLED = "TransactionCancelled", Kind.RETRY, "rpm-ostree cancel, or the end of rpm-ostreed, cancelled it; the agent retries", "The work of rpm-ostree was cancelled by another client, or rpm-ostreed ended."
     PACKAGE_UNAVAILABLE = "PackageUnavailable", Kind.FAULT, "correct extensions or kernelType, baseOSExtensionsContainerImage, or the repositories of the host", "A package that the config needs is in no repository of this host."

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.os_changes import summary
-from nodeagent.core.syslog import INFO
+from nodeagent.core.syslog import INFO, NOTICE
 from nodeagent.report.event_view import EventView
 from nodeagent.report.status import Status
-from nodeagent.update.ports.events import DeploymentsChanged, StagedInspected
+from nodeagent.update.ports.events import DeploymentsChanged, DeploymentsServed, StagedInspected
 
 
 def _changed(status: Status, event: DeploymentsChanged) -> Status:
@@ -33,6 +33,12 @@ VIEWS = (
         priority=INFO,
         sentence=lambda event, _: "deployments, in boot order: " + "; ".join(map(_words, event.deployments)),
         fold=_changed,
+    ),
+    EventView(
+        event=DeploymentsServed,
+        id="1e00ba4b12014e10b3d7f183c97cf7da",
+        priority=NOTICE,
+        sentence=lambda event, _: f"{event.by} serves the deployments from now on: {event.before} cannot any more",
     ),
     EventView(
         event=StagedInspected,

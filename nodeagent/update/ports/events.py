@@ -210,6 +210,14 @@ class DeploymentsChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DeploymentsServed(Event):
+    """Another feature than before serves the deployments of this host, both by their titles."""
+
+    by: str
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
 class StagedInspected(Event):
     """What the staged deployment changes."""
 

@@ -313,6 +313,16 @@ async def test_what_such_a_host_cannot_do(os: Bootc) -> None:
     assert caught.value.reason == "ImageNeeded"
 
 
+async def test_a_host_of_its_own_back_end_is_refused(os: Bootc, host: FakeSysroot) -> None:
+    (host.root / "run/ostree-booted").unlink()
+    (host.root / "proc").mkdir(exist_ok=True)
+    (host.root / "proc/cmdline").write_text("root=UUID=1 composefs=abc\n")
+    for work in (os.list(), os.check_stageable(TARGET), os.rollback(), os.discard()):
+        with pytest.raises(Unreconcilable) as caught:
+            await work
+        assert caught.value.reason == "BootcHost"
+
+
 async def test_less_space_is_enough_after_a_reload(os: Bootc) -> None:
     os.use(min_free=7)
     assert os._checks.space.min_free == 7

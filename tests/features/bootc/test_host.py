@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,13 @@ from dbus_next import Variant
 
 from nodeagent.errors import Unreconcilable
 from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_ours, read_os_service, sweep
+from nodeagent.features.bootc.native import is_native
+from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
+from nodeagent.reasons import hint
 from tests.host.fake_systemd import FakeSystemd
+from tests.host.ostree.fake_sysroot import FakeSysroot
 from tests.support.fixtures import PrivateBus
 
 
@@ -44,6 +49,40 @@ async def test_rpm_ostree_beside_bootc_serves_the_host(
     async with await systemd.start(private_bus.address):
         with_files(tmp_path, "run/ostree-booted", BOOTC, PULLER)
         assert not await is_ours(Systemd(bus), tmp_path)
+
+
+async def test_a_host_that_it_served_before(bus: Bus, private_bus: PrivateBus, tmp_path: Path) -> None:
+    """It stays so beside rpm-ostree, which serves a host with layers, or one whose image cannot be pulled here."""
+    systemd = FakeSystemd()
+    async with await systemd.start(private_bus.address):
+        host = FakeSysroot(tmp_path)
+        host.write()
+        for programs in (False, True):
+            if programs:
+                with_files(tmp_path, PULLER)
+            for layers in ("", "[packages]\nrequested=vim;\n"):
+                host.deployments[0].more_origin = layers
+                host.write()
+                for load in ("loaded", "masked", "not-found"):
+                    systemd.properties["LoadState"] = Variant("s", load)
+                    expected = load == "not-found" or (programs and not layers)
+                    assert await is_ours(Systemd(bus), tmp_path, chosen=True) == expected, (programs, layers, load)
+
+
+async def test_a_host_without_ostree(bus: Bus, private_bus: PrivateBus, tmp_path: Path) -> None:
+    """bootc's own back end: no deployments of ostree, and the digest of the image among the kernel's arguments."""
+    systemd = FakeSystemd()
+    async with await systemd.start(private_bus.address):
+        with_files(tmp_path, "proc/cmdline")
+        assert not await is_ours(Systemd(bus), tmp_path)
+        (tmp_path / "proc/cmdline").write_text("root=UUID=1 rw composefs=?abc quiet\n")
+        for chosen in (False, True):
+            assert await is_ours(Systemd(bus), tmp_path, chosen=chosen)
+        service = await read_os_service(bus, tmp_path)
+        assert service is not None
+        assert ("(BootcHost)" in service.why, service.remedy) == (True, hint(BootcReason.BOOTC_HOST))
+        with_files(tmp_path, "run/ostree-booted")
+        assert not await asyncio.to_thread(is_native, tmp_path)
 
 
 async def test_a_pull_secret_of_a_killed_agent_is_removed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from nodeagent.core.plan.deployment import OsTarget, StageProgress, target_betwe
 from nodeagent.core.plan.effective import mismatches_of
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreconcilable
 from nodeagent.features.rpmostree.adapter import RpmOstree
-from nodeagent.features.rpmostree.host import is_ours, sweep
+from nodeagent.features.rpmostree.host import sweep
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
 from nodeagent.update.ports.system import Deployments
@@ -131,30 +131,6 @@ async def test_a_host_without_rpm_ostree(
     with pytest.raises(Unreconcilable) as caught:
         await adapter(private_bus, Systemd(bus), tmp_path).list()
     assert caught.value.reason == "NoDeployments"
-
-
-async def test_bootc_without_ostree_is_not_asked_for_rpm_ostree(
-    os: RpmOstree, daemon: FakeRpmOstree, tmp_path: Path
-) -> None:
-    """Its own backend: no deployments of ostree, and the digest of the image among the kernel's arguments."""
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cmdline").write_text(f"root=UUID=1 rw composefs=?{A} quiet\n")
-    assert await is_ours(tmp_path)
-    with pytest.raises(Unreconcilable) as caught:
-        await os.list()
-    assert caught.value.reason == "BootcHost"
-    (tmp_path / "run/ostree-booted").touch()  # with ostree below it, rpm-ostree can do its work
-    assert await os.list()
-
-
-async def test_detects_a_host_with_deployments(tmp_path: Path) -> None:
-    assert not await is_ours(tmp_path)
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cmdline").write_text("root=UUID=1 rw quiet\n")
-    assert not await is_ours(tmp_path)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/ostree-booted").touch()
-    assert await is_ours(tmp_path)
 
 
 # -- staging -------------------------------------------------------------------------------------------------------

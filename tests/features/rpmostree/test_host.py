@@ -14,8 +14,9 @@ from nodeagent.core.config.image import ContainerImage, parse_image
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.features.rpmostree.client import works_for_another
-from nodeagent.features.rpmostree.host import read_os_service
+from nodeagent.features.rpmostree.host import is_ours, read_os_service
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.systemd import Systemd
 from nodeagent.reasons import hint
 from tests.features.rpmostree.adapters import IMAGE
 from tests.features.rpmostree.fake_rpmostree import FakeRpmOstree
@@ -31,9 +32,6 @@ async def test_the_back_end_of_the_os(bus: Bus, private_bus: PrivateBus, tmp_pat
     systemd = FakeSystemd()
     async with await systemd.start(private_bus.address):
         assert await read_os_service(bus, tmp_path) is None
-        (tmp_path / "proc").mkdir()
-        (tmp_path / "proc/cmdline").write_text("composefs=1\n")
-        assert await refused(bus, tmp_path) == "BootcHost"
         (tmp_path / "run").mkdir()
         (tmp_path / "run/ostree-booted").touch()
         service = await read_os_service(bus, tmp_path)
@@ -45,6 +43,21 @@ async def test_the_back_end_of_the_os(bus: Bus, private_bus: PrivateBus, tmp_pat
         assert ("is masked" in service.why, "unmask" in service.remedy) == (True, True)
         systemd.properties["LoadState"] = Variant("s", "not-found")
         assert await refused(bus, tmp_path) == "NoDeployments"
+
+
+@pytest.mark.parametrize(("load", "chosen", "ours"), [
+    ("loaded", True, True), ("masked", True, True), ("not-found", True, False), ("not-found", False, True),
+])  # fmt: skip
+async def test_a_host_whose_image_has_no_rpm_ostree_any_more(
+    bus: Bus, private_bus: PrivateBus, tmp_path: Path, load: str, chosen: bool, ours: bool
+) -> None:
+    systemd = FakeSystemd()
+    systemd.properties["LoadState"] = Variant("s", load)
+    async with await systemd.start(private_bus.address):
+        assert not await is_ours(Systemd(bus), tmp_path, chosen=chosen)
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run/ostree-booted").touch()
+        assert await is_ours(Systemd(bus), tmp_path, chosen=chosen) == ours
 
 
 async def refused(bus: Bus, root: Path) -> str:
