@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
+
+from integration import tls
 
 TIMEOUT: Final = 20.0
 Object = dict[str, Any]
@@ -30,7 +31,7 @@ class ApiError(Exception):
 class Api:
     def __init__(self, port: int, ca: Path, certificate: Path, key: Path) -> None:
         self._port = port
-        self._context = ssl.create_default_context(cafile=str(ca))
+        self._context = tls.client(ca)
         self._context.load_cert_chain(certificate, key)
 
     def request(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 import time
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from integration import tls
 from integration.cluster import pki
 from integration.cluster.programs import Binaries
 from integration.cluster.server import Server, free_port
@@ -79,7 +79,7 @@ class EtcdMember:
 
     def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Raises OSError if no server answers."""
-        context = ssl.create_default_context(cafile=str(self._cluster.authority.certificate))
+        context = tls.client(self._cluster.authority.certificate)
         context.load_cert_chain(self.certificate, self.key)
         connection = http.client.HTTPSConnection(self.address, self._cluster.client_port, timeout=10, context=context)
         try:

@@ -12,15 +12,15 @@ import contextlib
 import http.client
 import json
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
+from integration import tls
 from integration.cluster.api import TIMEOUT
 from integration.cluster.cluster import LEASES, Cluster
 from integration.cluster.pki import Authority
@@ -35,19 +35,17 @@ class TlsProxy:
     def __init__(self, cluster: Cluster, authority: Authority) -> None:
         self.ahead = 0.0
         self._cluster = cluster
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._behind = ssl.create_default_context(cafile=str(cluster.authority.certificate))
+        self._context = tls.server(*_certificate(authority))
+        self._behind = tls.client(cluster.authority.certificate)
         self._connections: set[socket.socket] = set()
-        self.use(authority)
         handler = type("Handler", (_Handler,), {"tls_proxy": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.socket = self._context.wrap_socket(self._server.socket, server_side=True)
+        self._server = tls.HttpsServer(handler, self._context)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
     def use(self, authority: Authority) -> None:
         """Present a new certificate of this authority from the next connection on, and end the present connections."""
-        self._context.load_cert_chain(*authority.server("front", "IP:127.0.0.1"))
+        self._context.load_cert_chain(*_certificate(authority))
         self.cut()
 
     def cut(self) -> None:
@@ -102,6 +100,10 @@ class TlsProxy:
 
     def date(self) -> str:
         return formatdate(int(self.now()), usegmt=True)
+
+
+def _certificate(authority: Authority) -> tuple[Path, Path]:
+    return authority.server("front", "IP:127.0.0.1")
 
 
 class _Handler(BaseHTTPRequestHandler):

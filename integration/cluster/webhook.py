@@ -6,12 +6,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from integration import tls
 from integration.cluster.cluster import Cluster
 
 HOLD = 25.0
@@ -51,12 +51,9 @@ def denying(
     """Every eviction in `namespace` is denied, or meets a webhook that hangs up, or one that allows it when `hold` is
     set, or after `HOLD` seconds. The event that is yielded is set once an eviction is held."""
     certificate, key = cluster.authority.server("webhook", "IP:127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
     reached = threading.Event()
     handler = type("Handler", (_Handler,), {"broken": broken, "hold": hold, "reached": reached})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server = tls.HttpsServer(handler, tls.server(certificate, key))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     name = f"mover.{namespace}.example.com"

@@ -21,6 +21,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from integration import tls
 from integration.browser.browser import image_with
 from integration.hosts import process
 from integration.hosts.container import container_host
@@ -76,7 +77,7 @@ class Prometheus:
         for source, name in ((certificate, "cert.pem"), (key, "key.pem")):
             self.write(name, source.read_text(encoding="ascii"))
         self.write("web.yml", "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
-        context = ssl.create_default_context(cafile=str(certificate))
+        context = tls.client(certificate)
         options = (f"--web.config.file=/{_FOLDER}/web.yml",)
         with self._running("firing.yml", "firing-data", *options, context=context) as server:
             yield server

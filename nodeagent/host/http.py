@@ -213,6 +213,18 @@ class _Exchange(Generic[T]):
             self._connection.close()
 
 
+class _Socket(ssl.SSLSocket):
+    """A socket that is closed if its connection was reset before the handshake, which Python before 3.13 leaves open
+    until the next garbage collection: a server that is killed resets the connections that it has not accepted."""
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        try:
+            return super().recv(buflen, flags)
+        except ConnectionError:
+            self.close()
+            raise
+
+
 def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLContext:
     """Return a context for a client, from PEM files.
 
@@ -224,6 +236,7 @@ def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLCo
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             raise OSError(errno.EINVAL, "it is no regular file", path)
     context = ssl.create_default_context(cafile=ca or None)
+    context.sslsocket_class = _Socket
     if ca:
         # Authorities of clusters are often made without the extensions that Python 3.13 began to require.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import http.client
 import socket
+import struct
 import threading
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from nodeagent.host import http
-from nodeagent.host.http import HttpFault, request
+from nodeagent.host import http as under_test
+from nodeagent.host.http import HttpFault, request, tls_context
 
 Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -132,7 +136,7 @@ async def test_an_answer_that_is_cut_off_or_no_http(data: bytes) -> None:
 
 @pytest.mark.parametrize("length", [b"", b"Content-Length: 2000\r\n"])
 async def test_the_size_of_an_answer_is_limited(length: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER", 1000)
+    monkeypatch.setattr(under_test, "MAX_ANSWER", 1000)
     async with answering(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + b"x" * 2000) as url:
         with pytest.raises(HttpFault, match="larger than 1000 bytes"):
             await request("GET", url, timeout=5)
@@ -166,3 +170,30 @@ async def test_a_lookup_without_an_answer_does_not_delay_the_end(monkeypatch: py
     answered.set()
     for thread in left:
         await asyncio.to_thread(thread.join, 10)
+
+
+async def test_a_connection_that_is_reset_before_the_handshake_leaves_no_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a server does that is killed with connections in its queue."""
+    connect = http.client.HTTPConnection.connect
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def reset(connection: http.client.HTTPConnection) -> None:
+            connect(connection)
+            peer, _ = listening.accept()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+
+        monkeypatch.setattr(http.client.HTTPConnection, "connect", reset)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            with pytest.raises(HttpFault, match="reset by peer"):
+                await request("GET", f"https://127.0.0.1:{listening.getsockname()[1]}", tls=tls_context(), timeout=30)
+            # The thread of the request and the loop hold its error for a moment.
+            for thread in threading.enumerate():
+                if thread.name == "http":
+                    await asyncio.to_thread(thread.join, 10)
+            await asyncio.sleep(0)
+            gc.collect()
+    assert not [str(warning.message) for warning in found if warning.category is ResourceWarning]
