@@ -12,6 +12,7 @@ import pytest
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.nodeagent_client import FileSpec, UnitSpec
 from integration.hosts.ostree import updates
+from integration.hosts.ostree.ostree_host import deployments_of
 from integration.hosts.snapshot import difference
 from integration.hosts.vm import enforcing, nodes
 from integration.hosts.vm.registry_disk import RegistryDisk
@@ -95,4 +96,19 @@ def test_an_os_that_fails_is_rolled_back(enforcing_node: Vm, enforcing_shelf: Re
     updates.check(vm, "a", A)
     assert difference(before, agent.managed(vm)) == []
     assert mislabelled(vm, *OURS) == ""
+    confined(vm)
+
+
+def test_a_unit_that_writes_to_the_sysroot(enforcing_node: Vm) -> None:
+    """The command that pulls an image on a host of bootc, with another command of ostree in place of the pull."""
+    vm = enforcing_node
+    commit = deployments_of(vm)[0].checksum
+    interpreter = vm.run(["head", "-n1", "/usr/bin/nodeagent"]).stdout.removeprefix("#!").split()
+    write = [*interpreter, "/usr/bin/nodeagent", "write-sysroot", "--"]
+    assert write[0] == "/usr/lib/nodeagent/bin/python3"
+    unit = ["systemd-run", "--quiet", "--wait", "--property=PrivateMounts=yes"]
+    output = "--property=StandardOutput=file:/run/nodeagent/pull.txt"
+    vm.run([*unit, output, *write, "refs", "--repo=/ostree/repo", "--create=test/written", commit], timeout=300)
+    assert "test/written" in vm.run(["ostree", "refs", "--repo=/ostree/repo"]).stdout
+    assert vm.run(["touch", "/sysroot/new"], check=False).returncode != 0, "the remount is not seen outside"
     confined(vm)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +36,9 @@ CHECK: Final = "nodeagent-check-tree.service"
 UNITS: Final = (PULL, ADMIN, CHECK)
 
 _OSTREE: Final = "/usr/bin/ostree"
-_WRITABLE: Final = ("/usr/bin/nodeagent", "write-sysroot", "--")
+# By its interpreter: systemd would start the program itself in the domain of the daemon, where SELinux denies a mount.
+_FLAGS: Final = ("-BIS",) if sys.flags.no_site else ()
+_WRITABLE: Final = (sys.executable, *_FLAGS, "/usr/bin/nodeagent", "write-sysroot", "--")
 _REPO: Final = "/ostree/repo"
 _RUN: Final = "run/nodeagent"
 # What the pull prints at its end: "Wrote: REFERENCE => COMMIT", or "No changes in REFERENCE => COMMIT".

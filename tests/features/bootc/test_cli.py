@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nodeagent.features.bootc import cli
+from nodeagent.features.bootc import cli, units
 
 ARGUMENTS = argparse.Namespace(arguments=["container", "image", "pull"])
 
@@ -47,3 +49,13 @@ def test_ostree_takes_its_place(mounts: list[Any], monkeypatch: pytest.MonkeyPat
         ("/usr/bin/mount", "-o", "remount,rw", "/sysroot"),
         ("/usr/bin/ostree", "/usr/bin/ostree", "container", "image", "pull"),
     ]
+
+
+def test_selinux_does_not_confine_it() -> None:
+    """The domain that the module gives to the program of the daemon has no right to mount."""
+    module = (Path(__file__).parents[3] / "packaging/selinux/nodeagent.cil").read_text()
+    contexts = re.findall(r'^\(filecon "(.+?)" \w+ \(system_u object_r (\w+) ', module, re.MULTILINE)
+    entries = [path for path, kind in contexts if kind == "nodeagent_exec_t"]
+    assert entries == ["/usr/bin/nodeagent"]
+    assert units._WRITABLE[0] not in entries
+    assert entries[0] in units._WRITABLE
