@@ -101,7 +101,14 @@ class Refused(AgentError):
 
 
 class OutOfTurn(Refused):
-    """It is the turn of other hosts. Not even a part of the config is applied before that of this one."""
+    """It is the turn of other hosts. Not even a part of the config is applied before that of this one.
+
+    What follows the first ": " of the message changes with each of those hosts, so only the status shows the changes.
+    """
+
+    @property
+    def brief(self) -> str:
+        return self.message.partition(": ")[0]
 
 
 class SoftObstacle(Enum):

@@ -25,6 +25,8 @@ class Status:
     phase: Phase = Phase.IDLE
     reason: str = ""
     message: str = ""
+    # The part of the message for those who are sent each change; "": all of it.
+    brief: str = ""
     since: str = ""
     current: str = ""
     desired: str = ""

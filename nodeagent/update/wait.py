@@ -15,11 +15,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, TypeVar
 
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.once import Once
-from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Unreachable
+from nodeagent.errors import AgentError, OutOfTurn, Refused, Retryable, ServiceUnavailable, Unreachable
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.tasks import pause
@@ -61,6 +62,11 @@ STORE: Final = Pace(2.0, 60.0)
 # other host, so this bounds how long the lease stays unused.
 LONGEST_FOR_HOLDER: Final = 60.0
 
+# In a queue the longest pause grows to this part of the time that the host has waited, so that thousands that wait do
+# not ask more often than their server can answer. Of so many, one asks soon after a slot is free nevertheless.
+PART_OF_QUEUE: Final = 1 / 60
+LONGEST_IN_QUEUE: Final = 300.0
+
 # Seconds without a fault after which the status no longer names the service. Most calls fail sooner.
 OVER: Final = 60.0
 
@@ -77,7 +83,7 @@ class Wait:
 
     ``after``: seconds after which it can; None if that is unknown. ``subject`` is what is waited for; "" for a fault,
     whose words differ with each attempt. ``service`` is the service of this host that does not answer, "" if it is not
-    that. ``whole``: the message says when or how it continues.
+    that. ``whole``: the message says when or how it continues. ``brief`` is as in ``OutOfTurn``, "" outside of a queue.
     """
 
     reason: AnyReason
@@ -86,6 +92,7 @@ class Wait:
     subject: str = ""
     service: str = ""
     whole: bool = False
+    brief: str = ""
 
 
 class NotNow(AgentError):
@@ -99,9 +106,10 @@ class NotNow(AgentError):
         after: float | None = None,
         subject: str | None = None,
         whole: bool = False,
+        brief: str = "",
     ) -> None:
         super().__init__(message, reason=reason)
-        self.wait = Wait(reason, message, after, message if subject is None else subject, whole=whole)
+        self.wait = Wait(reason, message, after, message if subject is None else subject, whole=whole, brief=brief)
 
 
 class Delayed(NotNow):
@@ -144,6 +152,8 @@ def retry_on_outage() -> Iterator[None]:
 
 
 def _not_now(error: AgentError) -> NotNow:
+    if isinstance(error, OutOfTurn):
+        return NotNow(error.message, reason=error.reason, subject=error.brief, brief=error.brief)
     # A refusal names the holder, which is worth a line each time.
     subject = (error.subject or error.message) if isinstance(error, Refused) else ""
     return NotNow(error.message, reason=error.reason, subject=subject)
@@ -161,13 +171,13 @@ class Pauses:
         self._delays = delays(self._pace.first, self._pace.longest)
         self._left = self._pace.tries
 
-    def next(self) -> float | None:
-        """Return the seconds until the next attempt; None if there were too many."""
+    def next(self, longest: float = inf) -> float | None:
+        """Return the seconds until the next attempt, ``longest`` at most; None if there were too many."""
         if self._left is not None:
             self._left -= 1
             if self._left <= 0:
                 return None
-        return jittered(next(self._delays), self._random())
+        return jittered(min(next(self._delays), longest), self._random())
 
 
 async def retry(run: Run, work: Callable[[], Awaitable[T]], pace: Pace) -> T:
@@ -208,8 +218,11 @@ class Waiting:
 
     def __post_init__(self) -> None:
         self._shown = Once[tuple[str, str]]()
+        self._message = Once[str]()
         self._subject = Once[tuple[str, str]]()
         self._holder = Pauses(Pace(0.0, 0.0), self.random)
+        # Since when it waits for the subject.
+        self._queued = 0.0
         self._outage = Pauses(SERVICE, self.random)
         self._forget()
 
@@ -255,15 +268,23 @@ class Waiting:
         self._forget()
 
     def _other(self, wait: Wait) -> float:
-        if self._shown.is_new((wait.reason, wait.message if wait.subject else "")):
+        news = self._shown.is_new((wait.reason, wait.brief or (wait.message if wait.subject else "")))
+        changed = self._message.is_new(wait.message) and bool(wait.brief)
+        if news or changed:
             then = "" if wait.whole else "; the update continues when that is over"
-            self._emit(UpdateWaiting(self._about(), wait.message + then, wait.reason))
+            message = wait.message + then
+            self._emit(UpdateWaiting(self._about(), message, wait.reason, wait.brief, routine=not news))
         # The output of a check may differ each time, and it fails nevertheless as before.
         if self._subject.is_new((wait.reason, wait.subject)):
-            first = self.policy().lease_retry
-            self._holder = Pauses(Pace(first, max(LONGEST_FOR_HOLDER, first)), self.random)
-        seconds = self._holder.next() or 0.0
+            first, self._queued = self.policy().lease_retry, self.ports.clock.monotonic()
+            longest = LONGEST_IN_QUEUE if wait.brief else LONGEST_FOR_HOLDER
+            self._holder = Pauses(Pace(first, max(longest, first)), self.random)
+        seconds = self._holder.next(self._longest()) or 0.0
         return seconds if wait.after is None else min(seconds, wait.after)
+
+    def _longest(self) -> float:
+        waited = self.ports.clock.monotonic() - self._queued
+        return max(self.policy().lease_retry, LONGEST_FOR_HOLDER, waited * PART_OF_QUEUE)
 
     def _service(self, wait: Wait) -> float:
         if self.ports.clock.monotonic() - self._attempt >= FORGOTTEN:
@@ -305,6 +326,6 @@ class Waiting:
         return context_of(self.ports, self._record, self._record.phase)
 
     def _emit(self, event: HostDegraded | UpdateWaiting | PhaseEntered) -> None:
-        if self.update is not None:
+        if self.update is not None and not (isinstance(event, UpdateWaiting) and event.routine):
             self.update.note(self.ports, event)
         self.ports.reporter.emit(event)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.reasons import Reason
+from nodeagent.report.counters import Counters
+from nodeagent.report.node_events import NodeMemory
+from nodeagent.report.status import Status
+from nodeagent.report.status_fold import fold
+from nodeagent.report.views.registry import view_of
 from nodeagent.update.ports.events import HostDegraded, UpdateWaiting
-from nodeagent.update.wait import CONFIG, FAULT, FORGOTTEN, LONGEST_FOR_HOLDER, SERVICE, Pace, Pauses, Wait, Waiting
+from nodeagent.update.wait import (
+    CONFIG,
+    FAULT,
+    FORGOTTEN,
+    LONGEST_FOR_HOLDER,
+    LONGEST_IN_QUEUE,
+    SERVICE,
+    Pace,
+    Pauses,
+    Wait,
+    Waiting,
+)
 from tests.world import FakeUnit, World
 from tests.world.run import LIMITS, Host
 
@@ -58,6 +75,51 @@ async def test_a_holder_is_waited_for_at_the_pace_of_the_settings() -> None:
     assert waits.report(other) == 5.0, "another cause, with the settings that were read again"
     assert waits.report(replace(other, after=1.5)) == 1.5
     assert len([event for event in host.world.events if isinstance(event, UpdateWaiting)]) == 2, "each cause once"
+
+
+def in_queue(who: str) -> Wait:
+    brief = "1 of 1 slots are held"
+    return Wait(Reason.SLOT_HELD, f"{brief}: {who}", subject=brief, brief=brief)
+
+
+@pytest.mark.finding(
+    "cluster: cost of a failed attempt",
+    "That a slot went from one node to another changes the status of those that wait, and nothing else.",
+)
+async def test_a_handover_of_others_is_no_news() -> None:
+    host = host_at_rest()
+    waits = waiting(host)
+    pauses = [waits.report(in_queue(who)) for who in ("a", "b", "b", "c")]
+    assert pauses == [15.0, 30.0, 60.0, 60.0], "a handover is no cause to ask sooner"
+    emitted = [event for event in host.world.events if isinstance(event, UpdateWaiting)]
+    assert [event.routine for event in emitted] == [False, True, True]
+    status, memory, counters = Status(), NodeMemory(), Counters()
+    noted = []
+    for event in emitted:
+        view = view_of(event)
+        status = fold(status, event)
+        noted += [*view.node_events(event, status, memory), *filter(None, [view.level_of(event)])]
+        view.count(event, status, counters)
+        assert status.brief == "1 of 1 slots are held"
+    assert len(noted) == 2, "an Event of the Node and an entry of the journal"
+    assert sum(counters.waits.values()) == 1
+    assert status.message.startswith("1 of 1 slots are held: c")
+
+
+async def test_the_pause_grows_with_the_time_in_the_queue() -> None:
+    host = host_at_rest()
+    waits = waiting(host)
+    waits.report(in_queue("a"))
+    waited, pauses = 0.0, []
+    while waited < 12 * 3600:
+        pause = waits.report(in_queue("b"))
+        pauses.append(pause)
+        waited += pause
+        await asyncio.sleep(pause)
+    assert pauses == sorted(pauses)
+    assert max(pauses[: len(pauses) // 4]) == LONGEST_FOR_HOLDER, "in the first hour"
+    assert pauses[-1] == LONGEST_IN_QUEUE
+    assert all(pause <= max(LONGEST_FOR_HOLDER, sum(pauses[:index]) / 50) for index, pause in enumerate(pauses))
 
 
 async def test_a_service_that_stays_away_makes_the_host_degraded() -> None:

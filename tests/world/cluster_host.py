@@ -152,12 +152,15 @@ class FakeSlots:
     def __init__(self, world: World, around: Around, kind: str) -> None:
         self.world, self.around, self.kind = world, around, kind
 
-    async def acquire(self, holder: str, operation: str, reason: str) -> None:
+    async def look(self) -> None:
         self.around.call(self.kind)
-        self.world.tick()
         held = getattr(self.around, self.kind)
         if held.startswith("other"):
             raise OutOfTurn(f"1 of 1 slots are held: {held}", reason=Reason.SLOT_HELD)
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> None:
+        await self.look()
+        self.world.tick()
         setattr(self.around, self.kind, operation)
         self.around.log.append(self.kind)
         self.world.tick()

@@ -69,6 +69,9 @@ class FleetLock:
         self._first_pause = first_pause
         self._tls: ssl.SSLContext | None = None
 
+    async def look(self) -> None:
+        """The protocol has no request that takes nothing."""
+
     async def acquire(self, holder: str, operation: str, reason: str) -> None:  # noqa: ARG002 - the port's
         await self.lock()
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slots of a pool on an API server (``decide/pool.py``). Implements ``ports.Slots``.
 
-A slot is deleted when it is released, or stays with the time of the release if the pool has, or had, a pause. Taking
-one needs two requests, checking one, releasing two; there is none in between, since a slot does not expire. A write
-without an answer is found by the uid of the node at the next ``acquire`` or ``release``: no slot is left behind.
+A slot is deleted when it is released, or stays with the time of the release if the pool has, or had, a pause. Looking
+for one needs one request, taking one three, checking and releasing one two each; there is none in between, since a slot
+does not expire. A write without an answer is found by the uid of the node at the next ``acquire`` or ``release``: no
+slot is left behind.
 """
 
 from __future__ import annotations
@@ -79,9 +80,16 @@ class KubeSlots:
         self._pool = pool
         self._clock = clock
         self._turn = turn
+        self._uid = ""
         # By uid and version of a free slot: when this agent saw it first, on the steady clock.
         self._seen: dict[tuple[str, str], float] = {}
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+    async def look(self) -> None:
+        """Raise ``OutOfTurn`` (``SlotHeld``, ``SlotPaused``) if no slot may be taken, and what the client raises."""
+        slots = await self.read()
+        if not self._may_be_ours(slots):
+            self._free(slots)
 
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
         """Take a slot, or keep the slot of this node, and return its name.
@@ -89,11 +97,13 @@ class KubeSlots:
         Raises ``OutOfTurn`` (``SlotHeld``, ``SlotPaused``, ``PoolHalted``, ``PoolOrder``), ``Refused``
         (``NodeUnknown``), ``Retryable`` (``SlotContended``), and what the client raises.
         """
-        claim = Claim(holder, operation, reason, self._host.instance)
-        uid = await self._node_uid()
+        claim, uid = Claim(holder, operation, reason, self._host.instance), ""
         for _ in range(WRITES):
             # All slots of the pool are read each time. They are few, and a stale copy would cost two nodes at once.
             slots = await self.read()
+            free = () if self._may_be_ours(slots) else self._free(slots)
+            # A Node that was created again has another uid. The slot of the former one leaves with it.
+            uid = uid or await self._read_uid()
             if ours := held_by(slots, uid, self._host.instance):
                 # This node has a slot already. It is taken over from another operation, which was given up or ran
                 # before a restart.
@@ -101,11 +111,7 @@ class KubeSlots:
                 if mine or await self._took(ours[0].index, ours[0], claim, uid):
                     return self._pool.lease(ours[0].index)
                 continue
-            # The first free index is chosen at random, so that nodes which start together do not all try the same slot.
-            free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
-            if not free:
-                raise OutOfTurn(self._describe(slots), reason=Reason.SLOT_HELD)
-            self._check_pause(slots)
+            free = free or self._free(slots)
             if self._turn is not None:
                 await self._turn.check()
             by_index = {slot.index: slot for slot in slots}
@@ -116,7 +122,7 @@ class KubeSlots:
 
     async def check(self, operation: str) -> None:
         """Raise ``Refused`` (``SlotLost``) if an admin released the slot of this operation."""
-        uid = await self._node_uid()
+        uid = await self._read_uid()
         ours = held_by(await self.read(), uid, self._host.instance)
         if operation not in [slot.lease.notes.get("operation") for slot in ours]:
             raise Refused(f"no slot of {self._pool.name} is held for this operation", reason=Reason.SLOT_LOST)
@@ -124,7 +130,8 @@ class KubeSlots:
     async def release(self, operation: str) -> None:
         """Release the slot of this operation. A slot that another operation took is left alone."""
         try:
-            uid = await self._node_uid()
+            # That of the Node when this process took the slot.
+            uid = self._uid or await self._read_uid()
         except Refused:
             # The slot was deleted together with the Node.
             return
@@ -152,6 +159,18 @@ class KubeSlots:
         pool = self._pool
         return read_slots(pool, await self._client.objects(self._leases, LeaseObject, labelSelector=pool.selector))
 
+    def _may_be_ours(self, slots: Sequence[Slot]) -> bool:
+        return any(slot.held and slot.lease.notes.get("instance") == self._host.instance for slot in slots)
+
+    def _free(self, slots: Sequence[Slot]) -> Sequence[int]:
+        """Return the slots to try. Raises ``OutOfTurn`` (``SlotHeld``, ``SlotPaused``)."""
+        # The first free index is chosen at random, so that nodes which start together do not all try the same slot.
+        free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
+        if not free:
+            raise OutOfTurn(self._describe(slots), reason=Reason.SLOT_HELD)
+        self._check_pause(slots)
+        return free
+
     def _check_pause(self, slots: Sequence[Slot]) -> None:
         """Raise ``OutOfTurn`` (``SlotPaused``) after a release.
 
@@ -171,9 +190,10 @@ class KubeSlots:
         pause = pool_pause(slots, pool.pause, clock.earliest(now), clock.latest(now), seen)
         if pause is None:
             return
-        cause = f"for {pool.pause:g} s, because a slot was freed at a time that is not known"
+        cause = f"for {pool.pause:g} s: a slot was freed at a time that is not known"
         if pause.until:
-            cause = f"until {pause.until}, because {pause.node or 'a node'} released its slot at {pause.since}"
+            released_by = f"{pause.node or 'a node'} released its slot at {pause.since}"
+            cause = f"after an update: until {pause.until}, because {released_by}"
         raise OutOfTurn(f"pool {pool.name} pauses {cause}", reason=SlotReason.SLOT_PAUSED)
 
     async def _took(self, index: int, slot: Slot | None, claim: Claim, uid: str) -> bool:
@@ -193,8 +213,9 @@ class KubeSlots:
             return False
         return True
 
-    async def _node_uid(self) -> str:
-        return (await self._client.node(self._host.node))["metadata"]["uid"]
+    async def _read_uid(self) -> str:
+        self._uid = (await self._client.node(self._host.node))["metadata"]["uid"]
+        return self._uid
 
     def _now(self) -> float | None:
         try:

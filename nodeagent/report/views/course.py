@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from nodeagent.core.boot import RebootKind
 from nodeagent.core.syslog import INFO, NOTICE, WARNING
@@ -45,12 +46,19 @@ def _phase_events(event: PhaseEntered, status: Status, memory: NodeMemory) -> It
         yield NodeEvent("Rebooting", "Reboot", event.message or f"for the update to {status.goal}")
 
 
+def _waits(status: Status, event: UpdateWaiting) -> Status:
+    return replace(caused(status, event), brief=event.brief)
+
+
 def _count_wait(event: UpdateWaiting, _status: Status, counters: Counters) -> None:
-    counters.waits[str(event.about.phase), event.reason] += 1
+    if not event.routine:
+        counters.waits[str(event.about.phase), event.reason] += 1
 
 
 def _waiting_event(event: UpdateWaiting, _status: Status, _memory: NodeMemory) -> Iterator[NodeEvent]:
-    yield NodeEvent("UpdateWaiting", "Wait", f"{event.reason}: {event.message}")
+    # In a large fleet a slot changes its holder every few seconds, which is no news of each Node that waits.
+    if not event.routine:
+        yield NodeEvent("UpdateWaiting", "Wait", f"{event.reason}: {event.message}")
 
 
 def _cancelled_event(event: UpdateCancelled, _status: Status, _memory: NodeMemory) -> Iterator[NodeEvent]:
@@ -106,8 +114,9 @@ VIEWS = (
         event=UpdateWaiting,
         id="fcd2e72b137741b99207ed61c2fe5b2e",
         priority=NOTICE,
+        level=lambda event: None if event.routine else NOTICE,
         sentence=lambda event, _: event.message,
-        fold=caused,
+        fold=_waits,
         count=_count_wait,
         node_events=_waiting_event,
     ),

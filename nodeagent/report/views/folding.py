@@ -43,6 +43,7 @@ def entered(status: Status, event: UpdateEvent, reason: str, message: str, *, na
         phase=about.phase,
         reason=reason,
         message=message,
+        brief="",
         since=about.since or status.since,
         update_id=about.update_id,
         target=target(status, about),

@@ -94,8 +94,13 @@ class NodeReadiness(Protocol):
 class Slots(Protocol):
     """The slots of a pool. Re-entrant. A slot does not expire: a host that failed during an update keeps it."""
 
+    # Thousands of hosts may wait, and each asks once a minute.
+    async def look(self) -> None:
+        """Raise ``OutOfTurn`` if no slot may be taken now. Takes nothing, and asks for as little as possible."""
+        ...
+
     async def acquire(self, holder: str, operation: str, reason: str) -> object:
-        """Acquire a slot. Raises ``OutOfTurn`` if none may be taken."""
+        """Acquire a slot. Raises ``OutOfTurn`` if none may be taken; this host has none then."""
         ...
 
     async def check(self, operation: str) -> None:

@@ -130,7 +130,13 @@ class StagingAdvanced(StepEvent):
 
 @dataclass(frozen=True, slots=True)
 class UpdateWaiting(CauseEvent):
-    """For another actor, which the message names."""
+    """For another actor, which the message names. ``brief`` is the part of the message that lasts; "": all of it.
+
+    ``routine``: only the rest of the message has changed, which the status shows and nothing else.
+    """
+
+    brief: str = ""
+    routine: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The right to disrupt this node, shared with other hosts and other programs.
 
-``Coordination`` asks in this order: slot of the pool, node lease, other actors on the node, the guards. It releases in
-reverse. Updates and maintenances use the same object, so that there is one owner of the lease.
+``Coordination`` acquires in this order: slot of the pool, node lease, other actors on the node, the guards. It releases
+in reverse, and only what it may have acquired. While no slot is free, nothing else is asked. Updates and maintenances
+use the same object, so that there is one owner of the lease.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from nodeagent.core.backoff import jittered
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, OutOfTurn, Refused
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.coordination import Gates, Holder, Lease, NodeDrainer, Slots, StopGuard
 
@@ -64,6 +65,8 @@ class Coordination:
     report: Callable[[Holder | None], None] = lambda _: None
     _reserved_for: str = field(default="", init=False)
     _refusal: str = field(default="", init=False)
+    # The operation that is known to hold nothing. After a restart that is not known of any.
+    _empty: str = field(default="", init=False)
 
     def reserve(self, operation: str, refusal: str) -> None:
         """Refuse the lease to every other operation from now on, with ``refusal`` as the message.
@@ -81,27 +84,44 @@ class Coordination:
         # A planned maintenance comes before the next update, although the lease is still free.
         if self._reserved_for not in ("", operation.id):
             raise Refused(self._refusal, reason=Reason.LEASE_HELD)
+        try:
+            await self._acquire(operation, permit)
+        except Refused as error:
+            # A refused operation keeps nothing that others wait for, unless it left the node half-way.
+            left = operation.queued and not operation.keeps and error.reason not in LOST
+            if left and self._empty != operation.id:
+                await self.release(operation)
+                self._empty = operation.id
+            raise
+
+    async def _acquire(self, operation: Operation, permit: Callable[[], Awaitable[None]] | None) -> None:
         if operation.queued:
             # Nothing is taken yet: a slot that waits for something else is lost to other nodes.
+            if self.slot is not None:
+                await self.slot.look()
             if self.slot is not None or self.gates is not None or permit is not None:
                 await self.check_free(operation.id)
             await self.check_others(stops_node=operation.stops_node)
             if permit is not None:
                 await permit()
+            if self.slot is not None:
+                await self._acquire_slot(self.slot, operation)
+        self._empty = ""
+        await self._acquire_lease(operation)
+        if operation.queued:
+            # An actor that respects the lease stays away from here on. One that began before shows now.
+            await self.check_others(stops_node=operation.stops_node)
+        # Machine controllers delete machines without a lease.
+        if self.gates is not None:
+            await self.gates.hold_machine()
+
+    async def _acquire_slot(self, slots: Slots, operation: Operation) -> None:
+        # Without an answer it may be held nevertheless.
+        before, self._empty = self._empty, ""
         try:
-            if operation.queued and self.slot is not None:
-                await self.slot.acquire(operation.holder, operation.id, operation.reason)
-            await self._acquire_lease(operation)
-            if operation.queued:
-                # An actor that respects the lease stays away from here on. One that began before shows now.
-                await self.check_others(stops_node=operation.stops_node)
-            # Machine controllers delete machines without a lease.
-            if self.gates is not None:
-                await self.gates.hold_machine()
-        except Refused as error:
-            # A refused operation keeps nothing that others wait for, unless it left the node half-way.
-            if operation.queued and not operation.keeps and error.reason not in LOST:
-                await self.release(operation)
+            await slots.acquire(operation.holder, operation.id, operation.reason)
+        except OutOfTurn:
+            self._empty = before
             raise
 
     async def recheck(self, operation: Operation, *, need: float = 0.0) -> None:

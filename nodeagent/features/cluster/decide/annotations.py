@@ -65,7 +65,9 @@ class NodeAnnotations:
 
 def annotations_for(status: Status) -> NodeAnnotations | None:
     """Return the annotations of a status; None while no config was applied and no update is in progress."""
-    cause = clean(f"{status.reason}: {status.message}" if status.message else status.reason) if status.reason else ""
+    # Each write of a Node goes to every client that watches Nodes.
+    text = status.brief or status.message
+    cause = clean(f"{status.reason}: {text}" if text else status.reason) if status.reason else ""
     if status.phase is Phase.DRAINING and not cause:
         # Names only: the reasons are in the conditions of the Node and change often.
         blocked = [f"{pod.namespace}/{pod.name}" for pod in remaining_of(status) if is_blocked(pod)]

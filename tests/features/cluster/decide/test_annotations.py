@@ -113,6 +113,13 @@ def test_the_topology_is_a_sign_of_a_controller(topology: str, single: bool) -> 
         ),
         (Status(Phase.REVERTING, "ActionFailed", "", current=A), DaemonState.WORKING, "ActionFailed", False),
         (Status(Phase.RELEASING, current=B), DaemonState.WORKING, "", False),
+        # Who has the slot changes with each handover, and each write of a Node goes to all who watch Nodes.
+        (
+            Status(Phase.LEASING, "SlotHeld", "no slot is free: a has it", brief="no slot is free"),
+            DaemonState.WORKING,
+            "SlotHeld: no slot is free",
+            False,
+        ),
         (Status(Phase.DEGRADED, "Drifted", "2 files", current=A), DaemonState.DEGRADED, "Drifted: 2 files", False),
         (Status(Phase.DEGRADED, "Reverted", "x", current=A), DaemonState.DEGRADED, "Reverted: x", False),
         (
