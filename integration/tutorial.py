@@ -26,7 +26,7 @@ VARIABLE = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z|\d\d:\d\d:\d\d", "TIME"),
     (r"\n    TIME  .*", ""),  # a step is shown only if it lasts
     (r"\b([0-9a-f]{32}|[0-9a-f]{8})\b", "ID"),
-    (r"(\d+(\.\d+)? (s|min)|just now)\b", "DURATION"),
+    (r"(\d+(\.\d+)? (s|min)( \d+ s)?( ago)?|just now)\b", "DURATION"),
     (r" +", " "),  # the width of a column follows its content
 )
 

@@ -121,6 +121,17 @@ def test_a_drain_that_was_measured_is_a_part_of_the_comparison() -> None:
     assert "Out of service for 59 s, instead of 2 min 28 s out of service. The usual way" in html
 
 
+def test_an_update_that_was_out_of_service_for_no_less_than_the_usual_way_is_not_compared() -> None:
+    """A reboot for files, and a reboot that was not planned, after a restart that failed."""
+    assert "Beside" in page(an_os(), host="h", version="1")
+    rebooted = an_os()
+    staging = rebooted["trail"]["phases"].pop(0)
+    assert staging["name"] == "Staging"
+    assert "Beside" not in page(rebooted, host="h", version="1")
+    rebooted["trail"]["steps"] = [span("restart web.service", 98.7, 98.8, 0, -1000, phase="Acting", result="failed")]
+    assert "Beside" not in page(rebooted, host="h", version="1")
+
+
 def test_a_short_outage_is_enlarged() -> None:
     for entry, title in ((an_os(), "While it was out of service"), (restarts(), "While units were restarted")):
         assert f"<h2>{title}, enlarged</h2>" in page(entry, host="h", version="1")
