@@ -144,9 +144,8 @@ class Bootc(LibostreeBackEnd):
         # Its layers are here, and its registry may not be: a way back to it, or a repeated update.
         if found := next((d for d in state.deployments if d.digest == image.digest), None):
             return found.checksum
-        on_progress(StageProgress(f"Pulling {image.name}"))
         await self._wait_for_others(on_progress)
-        commit = await self._units.pull(image)
+        commit = await self._units.pull(image, on_progress)
         digest, _version = await asyncio.to_thread(image_metadata, self._root, commit)
         if digest != image.digest:
             message = f"ostree reported success, but {commit} is of {digest or 'no image'} and not of {image.digest}"

@@ -10,6 +10,7 @@ class BootcReason(ReasonEnum):
     # fmt: off
     NO_PULLER = "NoPuller", Kind.UNRECONCILABLE, "build bootc into the image (it brings ostree container), or remove the OS from the config", "The config changes the OS, and the host lacks the program that pulls images."
     IMAGE_NEEDED = "ImageNeeded", Kind.UNRECONCILABLE, "name a container image by digest in osImageURL", "The config names a commit of an ostree remote, on a host that is updated by images."
+    PULL_STALLED = "PullStalled", Kind.RETRY, "the agent ended the pull and retries; check the registry, its mirror or proxy, and the link", "The pull of an image received nothing and did nothing for too long."
     SYSROOT_BUSY = "SysrootBusy", Kind.REFUSED, "lsof /ostree/lock shows the program that has the lock; the agent retries", "Another program has held the lock of the deployments for too long."
     NO_LAYERING = "NoLayering", Kind.UNRECONCILABLE, "build the packages into the image, and remove extensions and kernelType from the config", "The config has packages or a kernel that only layering can add, which bootc hosts do not have."
     HAS_LAYERS = "HasLayers", Kind.UNRECONCILABLE, "build the packages into an image and change to it with bootc switch, which drops the layers of rpm-ostree", "The booted OS has packages that rpm-ostree layered, which an update by image would lose."

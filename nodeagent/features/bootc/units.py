@@ -15,12 +15,15 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.core.config.image import ContainerImage
-from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, unmet
 from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.features.bootc.pull_watch import PullWatch
+from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
@@ -29,6 +32,7 @@ from nodeagent.host.ostree.failures import OF_AN_IMAGE, OF_THE_NETWORK, Failures
 from nodeagent.host.ostree.programs import CommandTiming, Services
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, run_unit
 from nodeagent.reasons import Reason
+from nodeagent.tasks import running
 
 PULL: Final = "nodeagent-pull.service"
 ADMIN: Final = "nodeagent-deploy.service"
@@ -59,6 +63,12 @@ class UnitTiming(CommandTiming):
     # One pull. A slow SD card takes hours.
     total: float = 6 * 3600.0
 
+    # Time in which a pull neither received nor computed anything. A silent registry would be waited for until that.
+    stall: float = 600.0
+
+    # Between two looks at a pull.
+    look: float = 10.0
+
     # From a signal to the end of a unit. skopeo ends with it.
     stop: float = 60.0
 
@@ -77,7 +87,7 @@ class SysrootUnits:
     def __init__(self, services: Services, make_bus: Callable[[], Bus], root: Path, timing: UnitTiming) -> None:
         self._services = services
         self._make_bus = make_bus
-        self._run_directory = root / _RUN
+        self._root = root
         self._timing = timing
 
     async def end_left(self) -> None:
@@ -89,12 +99,29 @@ class SysrootUnits:
                 with suppress(BusFault):
                     await bus.call(NAME, PATH, MANAGER, "ResetFailedUnit", "s", (unit,))
 
-    async def pull(self, image: ContainerImage) -> str:
-        """Pull an image into the repository, and return the commit that it became."""
+    async def pull(self, image: ContainerImage, on_progress: Callable[[StageProgress], None]) -> str:
+        """Pull an image into the repository, and return the commit that it became.
+
+        Raises ``Retryable`` (``PullStalled``) if it stands still, after the end of the unit.
+        """
         command = (*_WRITABLE, "container", "image", "pull", "--quiet", _REPO, image.refspec)
-        own_mounts = [("PrivateMounts", variant("b", True))]
+        properties = [("PrivateMounts", variant("b", True)), ("IPAccounting", variant("b", True))]
         doing = f"pull {image.name}@{image.digest}"
-        output = await self._run(PULL, command, doing, self._timing.total, own_mounts)
+        task, read = f"Pulling {image.name}", partial(self._read, self._output(PULL))
+        watch = PullWatch(PULL, task, self._make_bus, self._root)
+        on_progress(StageProgress(task))
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(self._timing.stall)
+        try:
+            async with limit:
+                moved = lambda: limit.reschedule(loop.time() + self._timing.stall)  # noqa: E731
+                async with running(watch.follow(self._timing.look, read, on_progress, moved)):
+                    output = await self._run(PULL, command, doing, self._timing.total, properties)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            message = f"cannot {doing}: it received nothing and did nothing for {self._timing.stall:g} s"
+            raise Retryable(message, reason=BootcReason.PULL_STALLED) from error
         # The name of the ref of an image is escaped in a way of its own, so it is not looked up.
         found = _COMMIT.findall(output)
         if not found:
@@ -133,7 +160,7 @@ class SysrootUnits:
         self, unit: str, command: Sequence[str], doing: str, deadline: float, more: Sequence[tuple[str, Any]] = ()
     ) -> str:
         """Return what the command printed. Raises as ``failure``."""
-        output = self._run_directory / f"{unit}.txt"
+        output = self._output(unit)
         await asyncio.to_thread(self._prepare, output)
         properties = [
             # Not the journal: it may be full, or bounded, and it is slow to search.
@@ -162,6 +189,9 @@ class SysrootUnits:
     async def _stop(self, unit: str) -> None:
         with suppress(AgentError):
             await self._services.stop(unit, self._timing.stop + 10)
+
+    def _output(self, unit: str) -> Path:
+        return self._root / _RUN / f"{unit}.txt"
 
     def _prepare(self, output: Path) -> None:
         output.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

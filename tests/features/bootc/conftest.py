@@ -22,8 +22,9 @@ from tests.support.fixtures import PrivateBus, bus, no_leaked_fds, private_bus
 __all__ = ["bus", "no_leaked_fds", "private_bus"]
 
 QUICK = UnitTiming(
-    complete=5, restart=5, retry_pause=0.05, unlock=5, redeploy=5, total=5, stop=1, check=5, busy=0.2, busy_pause=0.05
-)
+    complete=5, restart=5, retry_pause=0.05, unlock=5, redeploy=5, total=60, stop=1, check=5, busy=0.2, busy_pause=0.05,
+    stall=30, look=0.05,
+)  # fmt: skip
 
 
 @pytest.fixture

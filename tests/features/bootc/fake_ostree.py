@@ -41,6 +41,13 @@ class FakeOstree:
         self.systemd.job_script = self._job
         for unit in OTHERS:
             self.systemd.units[unit] = {"ActiveState": Variant("s", "inactive")}
+        self.count(PULL, None, None)
+
+    def count(self, unit: str, received: int | None, worked: int | None) -> None:
+        """Let systemd have counted these bytes and nanoseconds of a unit; None: it does not count them."""
+        values = {"IPIngressBytes": received, "CPUUsageNSec": worked}
+        counted = {name: Variant("t", 2**64 - 1 if value is None else value) for name, value in values.items()}
+        self.systemd.units.setdefault(unit, {}).update(counted)
 
     async def _job(self, job: int, unit: str) -> None:
         if len(self.systemd.transient) == self._started:
