@@ -18,6 +18,7 @@ from integration.hosts.errors import CommandFailed, HostGone, HostRingError, Una
 from integration.hosts.testhost import GUEST_ENV
 
 MODE = "/etc/flaky/mode"
+PROMPT = "node# "
 
 
 def write_configs(host: Host) -> None:
@@ -38,13 +39,20 @@ def boot(host: Host) -> None:
     write_configs(host)
 
 
-def shell(host: Host) -> None:
-    """Run one shell on the host. It is a unit there, because a process that was entered would delay a shutdown."""
+def shell_command(host: Host, terminal: str) -> list[str]:
+    """Return the command of a shell on the host, for a terminal of this type.
+
+    It is a unit there, because a process that was entered would delay a shutdown.
+    """
     less = ["setpriv", "--bounding-set=-sys_time,-sys_module,-sys_rawio", "--"]
     enter = [*less, "nsenter", f"--target={host.container.leader}", "-m", "-p", "-u", "-i", "-n", "-C", "--"]
-    unit = ["systemd-run", "--quiet", "--collect", "--pty", "--property=SendSIGHUP=yes", "--setenv=PS1=node# "]
-    unit += [f"--setenv=TERM={os.environ.get('TERM', 'dumb')}", f"--working-directory={CONFIGS}"]
-    subprocess.run([*enter, *unit, "bash", "--norc", "-i"], env=GUEST_ENV)
+    unit = ["systemd-run", "--quiet", "--collect", "--pty", "--property=SendSIGHUP=yes", f"--setenv=PS1={PROMPT}"]
+    unit += [f"--setenv=TERM={terminal}", f"--working-directory={CONFIGS}"]
+    return [*enter, *unit, "bash", "--norc", "-i"]
+
+
+def shell(host: Host) -> None:
+    subprocess.run(shell_command(host, os.environ.get("TERM", "dumb")), env=GUEST_ENV)
 
 
 def goes_down(host: Host) -> bool:

@@ -88,7 +88,7 @@ async def test_rollback_writes_the_config_before_and_avoids_the_present_one() ->
 
 
 @pytest.mark.finding(
-    "users: rollback without a question", "A rollback shows its plan and prompts, with the options of apply."
+    "users: the plan of a rollback", "A rollback shows its plan and prompts, with the options of apply."
 )
 async def test_the_plan_of_a_rollback() -> None:
     host = await at_old()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output in docs/tutorial.md is that of the commands, apart from times and ids."""
+"""docs/tutorial.md has what a terminal shows: the plans, the questions, progress and the end of each update."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.image import Image
 
 
+@pytest.mark.finding(
+    "users: output of a terminal", "The tutorial has what a terminal shows, questions and progress included."
+)
 @pytest.mark.long
-def test_the_tutorial_shows_the_real_output(make_host: HostMaker, agent_image: Image) -> None:
+@pytest.mark.slow
+def test_the_tutorial_is_what_a_terminal_shows(make_host: HostMaker, agent_image: Image) -> None:
     host = make_host(agent_image)
     demo_shell.boot(host)
     page = tutorial.PAGE.read_text()
