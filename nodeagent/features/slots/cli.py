@@ -16,7 +16,8 @@ from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
 from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import Refused
-from nodeagent.features.slots.decide.rollout import NodeRollout, PoolRollout, Rollout, rollout_of, rollout_to_dict
+from nodeagent.features.slots.decide.grouped import Group, attention, configs, groups, why
+from nodeagent.features.slots.decide.rollout import PoolRollout, Rollout, rollout_of, rollout_to_dict
 from nodeagent.features.slots.objects import read_objects
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.host.clock import SystemClock
@@ -25,12 +26,19 @@ DEGRADED: Final = 1
 WAITING: Final = 4
 # Names in a line.
 SHOWN: Final = 10
+# Nodes with a line of their own without --all, and lines of groups in their place: two screens in all.
+NODES: Final = 20
+GROUPS: Final = 20
+# Names in the line of a group, and characters of a message.
+NAMES: Final = 3
+WIDTH: Final = 100
 COUNTS: Final = ("updated", "updating", "pending", "degraded")
 STYLES: Final = {"degraded": BAD, "updating": WARN, "updated": GOOD}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/fleet/v1)")
+    parser.add_argument("--all", action="store_true", help=f"each node, also where more than {NODES} need attention")
     add_access(parser)
     leases = "where the node leases are (medik8s-leases)"
     parser.add_argument("--lease-namespace", default="medik8s-leases", metavar="NAME", help=leases)
@@ -55,22 +63,41 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit(rollout_to_dict(fleet, unknown))
     else:
-        _describe(fleet, unknown)
+        _describe(fleet, unknown, every=args.all)
     if fleet.complete:
         return 0
     # A script waits for nodes that only need time, and calls an operator for a degraded one.
     return DEGRADED if fleet.degraded else WAITING
 
 
-def _describe(fleet: Rollout, unknown: Sequence[str]) -> None:
+def _describe(fleet: Rollout, unknown: Sequence[str], *, every: bool) -> None:
     headers = ["POOL", "CONFIG", "NODES", *(word.upper() for word in COUNTS), "FLAGGED", "STATE"]
     table(headers, [_row(pool) for pool in fleet.pools], right=range(2, 8))
-    if rows := list(_members(fleet)):
+    rows = list(_members(fleet))
+    if rows and (every or len(rows) <= NODES):
         print()
         table(["NODE", "POOL", "PROGRESS", "CONFIG", "WHY"], rows)
+    elif rows:
+        print()
+        _describe_groups(groups(fleet))
     if lines := list(_lines(fleet, unknown)):
         print()
         print("\n".join(lines))
+
+
+def _describe_groups(found: Sequence[Group]) -> None:
+    shown, others = found[:GROUPS], found[GROUPS:]
+    table(["COUNT", "POOL", "PROGRESS", "CONFIG", "WHY", "NODES"], [_group_row(group) for group in shown], right=[0])
+    nodes = sum(len(group.members) for group in others)
+    rest = f"{counted(nodes, 'more node')} with {counted(len(others), 'other reason')}; " if others else ""
+    print(f"\n{rest}--all lists each node")
+
+
+def _group_row(group: Group) -> list[str]:
+    names = enumerated((member.name for member in group.members), NAMES)
+    progress = paint(str(group.progress), STYLES.get(group.progress, ""))
+    why_all = group.why if len(group.why) <= WIDTH else f"{group.why[:WIDTH]}…"
+    return [str(len(group.members)), group.pool, progress, printable(group.configs), printable(why_all), names]
 
 
 def _row(pool: PoolRollout) -> list[str]:
@@ -90,22 +117,10 @@ def _row(pool: PoolRollout) -> list[str]:
 
 
 def _members(fleet: Rollout) -> Iterator[list[str]]:
-    """Yield the nodes that need attention. Pending nodes are only counted, in the table of pools."""
     for pool in fleet.pools:
-        for member in pool.members:
-            if member.flags or member.progress in ("updating", "degraded"):
-                progress = paint(str(member.progress), STYLES.get(member.progress, ""))
-                yield [member.name, pool.name, progress, _configs(member), _why(member)]
-
-
-def _configs(member: NodeRollout) -> str:
-    current = member.current or "none"
-    return printable(current if current == member.target else f"{current} -> {member.target or '?'}")
-
-
-def _why(member: NodeRollout) -> str:
-    words = [member.reason] if member.reason else []
-    return printable("; ".join([*words, *(f"{gate.reason}: {gate.message}" for gate in member.flags)]))
+        for member in attention(pool):
+            progress = paint(str(member.progress), STYLES.get(member.progress, ""))
+            yield [member.name, pool.name, progress, printable(configs(member)), printable(why(member))]
 
 
 def _lines(fleet: Rollout, unknown: Sequence[str]) -> Iterator[str]:

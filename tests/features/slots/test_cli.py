@@ -48,6 +48,40 @@ async def test_in_the_middle(fleet: Fleet, capsys: pytest.CaptureFixture[str], g
     golden("fleet", "in the middle", printed)
 
 
+@pytest.mark.finding("cluster: length of the fleet status", "5,000 nodes that are not updated fit on two screens.")
+async def test_a_large_fleet_is_grouped_by_reasons(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    def waiting(number: int, reason: str = "", state: str = "Working", **spec: Any) -> dict[str, Any]:
+        # The holders that are named differ from node to node.
+        text = reason or f"SlotHeld: 8 of 8 slots of pool worker are held: w{number % 7}"
+        notes = {"machineconfiguration.openshift.io/reason": text}
+        return node(f"w{number:04}", A, B, state, notes=notes, **spec)
+
+    fleet.api.lists = nodes(
+        *(waiting(number) for number in range(4980)),
+        *(waiting(number, unschedulable=True) for number in range(4980, 4990)),
+        *(waiting(number, "JobFailed: restart app.service failed", "Degraded") for number in range(4990, 4993)),
+        *(waiting(number, "Writing") for number in range(4993, 5000)),
+    ) | {POOLS: [pool("worker", B)]}
+    assert await fleet.status() == 1
+    printed = capsys.readouterr().out
+    golden("fleet", "of 5,000 nodes", printed)
+    assert len(printed.splitlines()) < 50
+    assert await fleet.status("--all") == 1
+    assert len(capsys.readouterr().out.splitlines()) == 5000 + 6
+
+
+async def test_reasons_without_end_are_counted(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    notes = [{"machineconfiguration.openshift.io/reason": f"Reason{number}: x"} for number in range(300)]
+    found = [node(f"w{number}", A, B, "Working", notes=note) for number, note in enumerate(notes)]
+    fleet.api.lists = nodes(*found) | {POOLS: [pool("worker", B)]}
+    assert await fleet.status() == 4
+    printed = capsys.readouterr().out
+    assert "280 more nodes with 280 other reasons; --all lists each node" in printed
+    assert len(printed.splitlines()) < 50
+
+
 async def test_degraded(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     fleet.api.lists = nodes(node("w1", A, B, "Degraded"), node("w2", A, B, "Working")) | {POOLS: [pool("worker", B)]}
     assert await fleet.status("--json") == 1
