@@ -29,7 +29,7 @@ from nodeagent.features.bootc.image import CommitReader, arguments_of_tree, refu
 from nodeagent.features.bootc.native import refuse_native
 from nodeagent.features.bootc.packages import changed_packages
 from nodeagent.features.bootc.reasons import BootcReason
-from nodeagent.features.bootc.units import PULL, SysrootUnits, UnitTiming, incomplete
+from nodeagent.features.bootc.units import PULL, SLICE, SysrootUnits, UnitTiming, incomplete
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.ostree.back_end import LibostreeBackEnd
@@ -72,7 +72,7 @@ class Bootc(LibostreeBackEnd):
 
     @property
     def staging_unit(self) -> StagingUnit:
-        return StagingUnit(PULL, _never_busy)
+        return StagingUnit(PULL, _never_busy, SLICE)
 
     def use(self, *, min_free: int) -> None:
         self._checks.space.min_free = min_free

@@ -38,6 +38,8 @@ PULL: Final = "nodeagent-pull.service"
 ADMIN: Final = "nodeagent-deploy.service"
 CHECK: Final = "nodeagent-check-tree.service"
 UNITS: Final = (PULL, ADMIN, CHECK)
+# Below system.slice. systemd takes limits for a slice that does not exist yet, and not for such a service.
+SLICE: Final = "system-nodeagent.slice"
 
 _OSTREE: Final = "/usr/bin/ostree"
 # By its interpreter: systemd would start the program itself in the domain of the daemon, where SELinux denies a mount.
@@ -163,6 +165,7 @@ class SysrootUnits:
         output = self._output(unit)
         await asyncio.to_thread(self._prepare, output)
         properties = [
+            ("Slice", variant("s", SLICE)),
             # Not the journal: it may be full, or bounded, and it is slow to search.
             ("StandardOutputFile", variant("s", str(output))),
             ("StandardError", variant("s", "inherit")),

@@ -74,7 +74,8 @@ class FenceOptions:
     """``baseline``: seconds for which the idle disk is measured; ``idle``: an earlier measurement, used instead.
 
     ``object_fsync``: the unit syncs each object that it writes into the repository, from its next start on; it returns
-    whether that must wait, because the unit is busy. ``switch_scheduler``: on XFS, a disk without a scheduler gets one,
+    whether that must wait, because the unit is busy. ``syncs`` is that unit, if it is not the one that is limited but a
+    part of it. ``switch_scheduler``: on XFS, a disk without a scheduler gets one,
     so that I/O priorities have an effect; only the benchmark turns this off.
     """
 
@@ -82,6 +83,7 @@ class FenceOptions:
     baseline: float = 10.0
     idle: Idle | None = None
     object_fsync: IsBusy | None = None
+    syncs: str = ""
     switch_scheduler: bool = True
 
 
@@ -124,7 +126,7 @@ async def fenced(
             if failed:
                 raise Terminal("; ".join(failed), reason=FenceReason.FENCE_NOT_RECOVERED)
             disks = await _find_shared(protected, paths, find)
-            actuators = Actuators(bus, restore_log, unit, disks, protected.pids, system)
+            actuators = Actuators(bus, restore_log, unit, disks, protected.pids, system, syncs=options.syncs or unit)
             # The restoration is registered before the first limit, so that every error and cancellation runs it.
             stack.push_async_callback(restore, actuators, fence.left)
             if not await actuators.begin(object_fsync=options.object_fsync):

@@ -84,10 +84,10 @@ class HostFence:
             return
         fresh = self._idle is not None and self._clock.monotonic() - self._idle[0] <= IDLE_VALID
         idle = self._idle[1] if self._idle is not None and fresh else None
-        options = FenceOptions(idle=idle, object_fsync=unit.is_busy)
+        options = FenceOptions(idle=idle, object_fsync=unit.is_busy, syncs=unit.name)
         try:
             async with fenced(
-                unit.name,
+                unit.slice or unit.name,
                 protected,
                 bus=self._bus,
                 restore_log=self._restore_log,

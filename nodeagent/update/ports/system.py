@@ -110,11 +110,13 @@ class StagingUnit:
     """A unit that writes much for an update.
 
     ``is_busy`` is there for one that writes into the repository of libostree, whose settings it reads when it starts.
-    It returns whether the unit works for another program, and must not be restarted.
+    It returns whether the unit works for another program, and must not be restarted. ``slice`` is there for transient
+    units: it has all that write for the staging, and takes limits before the first of them exists.
     """
 
     name: str
     is_busy: Callable[[], Awaitable[bool]] | None = None
+    slice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

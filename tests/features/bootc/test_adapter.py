@@ -18,7 +18,7 @@ from nodeagent.features.bootc.adapter import Bootc
 from nodeagent.features.bootc.decide.kargs import KARGS
 from nodeagent.features.bootc.host import PULLER
 from nodeagent.features.bootc.image import BOUND
-from nodeagent.features.bootc.units import ADMIN, CHECK, PULL
+from nodeagent.features.bootc.units import ADMIN, CHECK, PULL, SLICE
 from nodeagent.host.ostree.staged import OwnDeployments, Ownership
 from tests.features.bootc.fake_ostree import B_DIGEST, UPDATERS, FakeOstree
 from tests.host.ostree.fake_sysroot import OSNAME, A, B, C, FakeDeployment, FakeSysroot, reference
@@ -62,6 +62,8 @@ async def test_an_image_is_staged_locked_with_its_arguments(os: Bootc, ostree: F
     assert tasks == ["Pulling quay.io/org/os", "Staging the deployment"]
     assert [unit for unit, _ in ostree.systemd.transient] == [PULL, ADMIN, CHECK, PULL]
     assert ostree.systemd.transient_properties[0]["PrivateMounts"] is True
+    # The limits of the fence are those of the slice.
+    assert {properties["Slice"] for properties in ostree.systemd.transient_properties} == {SLICE}
     # The same again does nothing.
     ostree.commands.clear()
     assert await stage(os) == staged
@@ -327,7 +329,7 @@ async def test_less_space_is_enough_after_a_reload(os: Bootc) -> None:
     os.use(min_free=7)
     assert os._checks.space.min_free == 7
     assert await os.preparation(TARGET) is None
-    assert os.staging_unit.name == PULL
+    assert (os.staging_unit.name, os.staging_unit.slice) == (PULL, SLICE)
     assert os.staging_unit.is_busy is not None
     assert not await os.staging_unit.is_busy()
 

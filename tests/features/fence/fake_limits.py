@@ -10,7 +10,7 @@ from typing import Any
 from dbus_next import Message, Variant
 
 from nodeagent.features.fence.decide.disks import BlockNode, DeviceNumber
-from tests.support.fake_peer import FakePeer
+from tests.support.fake_peer import DBusFault, FakePeer
 
 UNIT = "rpm-ostreed.service"
 CGROUP = "/system.slice/rpm-ostreed.service"
@@ -29,6 +29,9 @@ class Manager(FakePeer):
         self.cgroup = cgroups / CGROUP.lstrip("/")
         self.running = True
         self.stubborn = False
+        # Units that systemd has never heard of. It takes properties of a slice nevertheless.
+        self.unknown: set[str] = set()
+        self.kind = "Service"
         self.lists: dict[str, dict[str, int]] = {name: {} for name in KEYS}
         self.sent: list[tuple[str, bool, list[Any]]] = []
         self.signatures: set[tuple[str, str]] = set()
@@ -43,7 +46,7 @@ class Manager(FakePeer):
 
     def _get(self, message: Message) -> Any:
         interface, name = message.body
-        assert interface == "org.freedesktop.systemd1.Service"
+        assert interface == f"org.freedesktop.systemd1.{self.kind}"
         if name == "ControlGroup":
             return "v", (Variant("s", CGROUP if self.running else ""),)
         return "v", (Variant("a(st)", [[path, value] for path, value in self.lists[name].items()]),)
@@ -51,6 +54,8 @@ class Manager(FakePeer):
     async def _set(self, message: Message) -> Any:
         unit, runtime, properties = message.body
         assert message.signature == "sba(sv)"
+        if unit in self.unknown and not unit.endswith(".slice"):
+            raise DBusFault("org.freedesktop.systemd1.NoSuchUnit", f"Unit {unit} not found.")
         self.sent.append((unit, runtime, [(name, value.value) for name, value in properties]))
         for name, value in properties:
             self.signatures.add((name, value.signature))

@@ -101,9 +101,9 @@ class Host:
         lines = (("0.008", self.fast), ("0.128", self.fast), ("+Inf", self.fast + self.slow))
         return "".join(f'{WAL_FSYNC}_bucket{{le="{le}"}} {count}\n' for le, count in lines)
 
-    def fenced(self, options: FenceOptions = TERMS) -> AbstractAsyncContextManager[ActiveFence]:
+    def fenced(self, options: FenceOptions = TERMS, unit: str = UNIT) -> AbstractAsyncContextManager[ActiveFence]:
         return fenced(
-            UNIT,
+            unit,
             self.victim,
             bus=self.bus,
             restore_log=self.restore_log,
@@ -151,6 +151,19 @@ async def host(private_bus: PrivateBus, bus: Bus, tmp_path: Path) -> AsyncIterat
     async with Manager(cgroups) as manager:
         await manager.start(private_bus.address)
         yield Host(tmp_path, bus, manager)
+
+
+async def test_a_slice_is_limited_before_its_first_unit_exists(host: Host) -> None:
+    """systemd rejects that for a transient service, which it does not know before its start."""
+    host.manager.running, host.manager.unknown = False, {"pull.service", "system-pull.slice"}
+    async with host.fenced(unit="pull.service") as fence:
+        assert any("not found" in each for each in fence.view.missing)
+    host.manager.kind = "Slice"
+    async with host.fenced(unit="system-pull.slice") as fence:
+        assert (fence.view.active, fence.view.missing) == (True, ())
+        assert host.manager.lists["IOWriteIOPSMax"] == {"/dev/vda": 489}
+    assert not host.manager.lists["IOWriteIOPSMax"]
+    assert fence.left == []
 
 
 async def test_it_is_up_for_a_block_and_leaves_no_trace(host: Host) -> None:

@@ -93,6 +93,7 @@ class Fenced:
         self.views = [UP, replace(UP, seconds=1.0), OPEN]
         self.left: list[str] = []
         self.options: list[FenceOptions] = []
+        self.units: list[str] = []
         self.victims: list[Protected] = []
         self.found: Protected | None = Protected(Path("/var/lib/etcd"))
         monkeypatch.setattr("nodeagent.features.fence.fence.fenced", self.fenced)
@@ -102,7 +103,8 @@ class Fenced:
         return self.found
 
     @asynccontextmanager
-    async def fenced(self, _unit: str, victim: Protected, **given: Any) -> AsyncIterator[ActiveFence]:
+    async def fenced(self, unit: str, victim: Protected, **given: Any) -> AsyncIterator[ActiveFence]:
+        self.units.append(unit)
         self.options.append(given["options"])
         self.victims.append(victim)
         fence = ActiveFence(given["emit"])
@@ -141,6 +143,15 @@ async def test_the_events_of_a_fence(fenced: Fenced, tmp_path: Path) -> None:
     ]
     assert events[1] == FenceEvent(fenced.views[1]), "numbers alone are no line"
     assert events[-1].view is None
+
+
+async def test_the_slice_of_transient_units_is_limited(fenced: Fenced, tmp_path: Path) -> None:
+    transient = StagingUnit("pull.service", None, "system-pull.slice")
+    for unit in (UPDATER, transient):
+        async with host_fence(tmp_path).around(lambda _event: None, unit):
+            pass
+    assert fenced.units == ["rpm-ostreed.service", "system-pull.slice"]
+    assert [options.syncs for options in fenced.options] == ["rpm-ostreed.service", "pull.service"]
 
 
 async def test_missing_parts_are_reported_once(fenced: Fenced, tmp_path: Path) -> None:

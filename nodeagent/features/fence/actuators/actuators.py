@@ -52,8 +52,9 @@ DEFAULT: Final = SystemPaths()
 
 
 class Actuators:
-    """The limits of one unit and the disks below it. Call ``begin`` and ``shape`` first.
+    """The limits of one service or slice and the disks below it. Call ``begin`` and ``shape`` first.
 
+    ``syncs`` is the service that syncs each object.
     ``pids`` returns the current processes of the protected workload.
     """
 
@@ -65,6 +66,8 @@ class Actuators:
         disks: Disks,
         pids: Callable[[], Sequence[int]],
         system: SystemPaths,
+        *,
+        syncs: str,
     ) -> None:
         # The shape that the queues get; None if they stay unchanged.
         self.queue_shape: Shape | None = None
@@ -81,7 +84,7 @@ class Actuators:
         self._unit = UnitIo(bus, restore_log, unit, system.cgroups)
         self._queues = [Queue(disk, restore_log, SysfsQueue(str(disk.number), system.disks)) for disk in disks.disks]
         self._priorities = Priorities(restore_log, system.priorities)
-        self._objects = system.objects(bus, restore_log, unit)
+        self._objects = system.objects(bus, restore_log, syncs)
         self._syncing = False
         self._prioritising = True
         self._prioritised = -math.inf
