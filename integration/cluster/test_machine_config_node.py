@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import pytest
 
@@ -96,11 +97,88 @@ async def test_a_cluster_without_the_kind_gets_one_request(
 async def test_an_object_that_the_controller_makes_later(cluster: Cluster, node: str) -> None:
     async with client_of(cluster) as client:
         writer = ControlledNodeConditions(client, node, SystemClock())
-        for _ in range(2):
-            assert await writer.publish(state(Phase.IDLE, "rendered-b")) == kube_node.LATER
+        assert await writer.publish(state(Phase.IDLE, "rendered-b")) == kube_node.SOON
         make_machine_config_node(cluster, node)
         assert await writer.publish(state(Phase.IDLE, "rendered-b")) is None
     assert there(cluster, node)["Updated"] == "True"
+
+
+# As the machine-config-controller makes them, all of them False beside its own ones.
+OF_CONTROLLER: Final = (
+    "UpdatePrepared",
+    "UpdateExecuted",
+    "UpdatePostActionComplete",
+    "UpdateComplete",
+    "Resumed",
+    "Drained",
+    "AppliedFilesAndOS",
+    "Cordoned",
+    "RebootedNode",
+    "Updated",
+    "Uncordoned",
+    "NodeDegraded",
+    "PinnedImageSetsDegraded",
+    "PinnedImageSetsProgressing",
+)
+# With the feature gate ImageModeStatusReporting.
+WITH_GATE: Final = ("AppliedFiles", "AppliedOSImage", "ImagePulledFromRegistry")
+
+
+def report_of_controller(cluster: Cluster, node: str, kinds: Sequence[str], **statuses: str) -> None:
+    """Write conditions as the controller does: those that are missing are False, the others stay."""
+    path = f"{MACHINE_CONFIG_NODES}/{node}"
+    present = cluster.admin.get(path).get("status", {}).get("conditions", ())
+    entries = {entry["type"]: entry for entry in present}
+    for kind in kinds:
+        if kind in statuses or kind not in entries:
+            value, reason = statuses.get(kind, "False"), kind if kind in statuses else "NotYetOccurred"
+            text = f"controller: {kind}" if kind in statuses else f"This node has not yet entered the {kind} phase"
+            entries[kind] = {
+                "type": kind,
+                "status": value,
+                "reason": reason,
+                "message": text,
+                "lastTransitionTime": "2026-11-24T00:00:00Z",
+            }
+    versions = {"desired": "rendered-b", "current": "rendered-a"}
+    cluster.admin.patch(f"{path}/status", {"status": {"conditions": [*entries.values()], "configVersion": versions}})
+
+
+@pytest.mark.finding(
+    "cluster: states that could not be written", "A MachineConfigNode that appears later gets the state of the update."
+)
+@pytest.mark.parametrize("failing", [False, True], ids=["done", "failed"])
+@pytest.mark.parametrize("kinds", [OF_CONTROLLER, OF_CONTROLLER + WITH_GATE], ids=["gate off", "gate on"])
+async def test_the_controller_makes_the_object_at_the_first_drain(
+    cluster: Cluster, node: str, kinds: Sequence[str], failing: bool
+) -> None:
+    """A restart without a reboot, by one process, on a node that never had a machine-config-daemon."""
+    failure = {"reason": "JobFailed", "why": "restart app.service failed"}
+    async with client_of(cluster) as client:
+        writer = ControlledNodeConditions(client, node, SystemClock())
+        for phase in (Phase.STAGING, Phase.LEASING, Phase.DRAINING):
+            assert await writer.publish(state(phase)) == kube_node.SOON
+        make_machine_config_node(cluster, node)
+        report_of_controller(cluster, node, kinds, UpdateExecuted="Unknown", Drained="True")
+        for phase in (Phase.WRITING, Phase.ACTING, Phase.VERIFYING):
+            assert await writer.publish(state(phase, drained=True)) is None
+        if failing:
+            await writer.publish(state(Phase.DEGRADED, drained=True, **failure))
+        else:
+            await writer.publish(state(Phase.RELEASING, drained=True))
+            report_of_controller(cluster, node, kinds, UpdateComplete="True", Uncordoned="True")
+            await writer.publish(state(Phase.IDLE, "rendered-b"))
+    status = cluster.admin.get(f"{MACHINE_CONFIG_NODES}/{node}")["status"]
+    conditions = {entry["type"]: entry for entry in status["conditions"]}
+    assert set(conditions) == set(kinds)
+    if failing:
+        assert conditions["Updated"]["status"] == "False"
+        degraded = conditions["NodeDegraded"]
+        assert (degraded["status"], degraded["reason"], degraded["message"]) == ("True", *failure.values())
+    else:
+        # The controller counts a node by this one, and a pool as updated by the count of its nodes.
+        assert [kind for kind in kinds if conditions[kind]["status"] != "False"] == ["Updated"]
+        assert status["configVersion"] == {"current": "rendered-b", "desired": "rendered-b"}
 
 
 async def test_the_conditions_of_the_controller_are_not_lost(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
+from nodeagent.core.backoff import delays
 from nodeagent.core.coordination.kube_objects import LeaseObject, MachineConfigNode
 from nodeagent.core.coordination.kube_time import seconds_time
 from nodeagent.features.cluster.decide.conditions import NodeState, conditions, differing
@@ -25,8 +26,9 @@ LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 MACHINE_CONFIG_NODES: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfignodes"
 # Seconds until the object is requested again in a cluster that does not have the kind.
 ABSENT_FOR: Final = 3600.0
-# The same in a cluster that has the kind: the controller creates the object at the first drain of the node.
-LATER: Final = 300.0
+# The same in a cluster that has the kind, where the controller creates the object at the first drain of the node: the
+# first pause after a change, and the longest one.
+SOON, LATER = 15.0, 300.0
 
 
 class KubeReadiness:
@@ -81,7 +83,7 @@ class ControlledNodeConditions(NodeConditions):
     """The conditions of the Node, and the MachineConfigNode of a node that a machine-config-controller manages.
 
     A cluster without the kind gets one request in an hour. The controller creates the objects, so a missing one is
-    requested again at each change and some minutes after the last one.
+    requested again at each change, and after it with pauses that grow to some minutes.
     """
 
     def __init__(self, client: KubeClient, node: str, clock: Clock) -> None:
@@ -89,6 +91,8 @@ class ControlledNodeConditions(NodeConditions):
         self._path = f"{MACHINE_CONFIG_NODES}/{node}"
         self._progress: UpdateProgress | None = None
         self._absent_until = 0.0
+        self._missed: UpdateProgress | None = None
+        self._pauses = delays(SOON, LATER)
 
     async def publish(self, state: NodeState) -> float | None:
         """Write the state. Raises what ``NodeConditions.publish`` raises, ``Conflict`` if the object has changed."""
@@ -101,7 +105,9 @@ class ControlledNodeConditions(NodeConditions):
         except NotFound as missing:
             # For an unknown kind the API server answers without an object.
             if missing.detail.get("reason") == "NotFound":
-                return LATER
+                if progress != self._missed:
+                    self._missed, self._pauses = progress, delays(SOON, LATER)
+                return next(self._pauses)
             self._absent_until = self._clock.monotonic() + ABSENT_FOR
             return None
         now = seconds_time(self._client.server_clock.earliest(self._clock.monotonic()))

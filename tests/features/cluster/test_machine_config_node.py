@@ -11,7 +11,7 @@ import pytest
 
 from nodeagent.features.cluster.decide.conditions import NodeState
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress
-from nodeagent.features.cluster.node import ABSENT_FOR, LATER, ControlledNodeConditions
+from nodeagent.features.cluster.node import ABSENT_FOR, LATER, SOON, ControlledNodeConditions
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.update.states import Phase
@@ -54,8 +54,10 @@ async def test_an_object_that_appears_later_is_written(tmp_path: Path) -> None:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
         async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=10.0) as client:
             conditions = ControlledNodeConditions(client, "n", Clock())
-            assert await conditions.publish(state(Phase.STAGING)) == LATER
-            assert await conditions.publish(state(Phase.IDLE)) == LATER
+            assert await conditions.publish(state(Phase.STAGING)) == SOON
+            pauses = [await conditions.publish(state(Phase.IDLE)) for _ in range(8)]
+            assert (pauses[0], pauses[-1]) == (SOON, LATER)
+            assert pauses == sorted(pauses, key=lambda pause: pause or 0.0)
             assert api.written == []
             api.node = Answer(body={"metadata": META, "status": {}})
             assert await conditions.publish(state(Phase.IDLE)) is None
