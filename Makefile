@@ -22,7 +22,7 @@ FUZZ_SECONDS ?= 600
 FUZZ ?=
 # `make image BASE=fcos.oci.tar` puts the layer on this OCI archive.
 BASE ?=
-# `make release SIGN=KEY` signs the sums with this GPG key of the caller.
+# `make release SIGN=KEY` signs the RPMs and the sums with this GPG key of the caller.
 SIGN ?=
 ORIGIN = $(if $(INTERPRETER), --interpreter $(INTERPRETER))
 FOR_MACHINE = --out dist$(if $(filter testing,$(INTERPRETER)),/testing)$(if $(MACHINE),/$(MACHINE) --machine $(MACHINE))$(ORIGIN)
@@ -201,8 +201,9 @@ rpm: venv ## the package as an RPM, and one for the host's Python, in dist/, che
 image: venv ## the package as the layer of an OCI image, in dist/; on the OCI archive BASE if that is given
 	@$(BIN)/python packaging/build_image.py $(FOR_MACHINE)$(if $(BASE), --base $(BASE))
 
-wheel: venv ## an ordinary wheel, in dist/
+wheel: venv ## an ordinary wheel, and the packages it requires as requirements.txt with their hashes, in dist/
 	@$(BIN)/uv build --wheel --out-dir dist --quiet
+	@$(BIN)/uv export --frozen --no-dev --no-emit-project --no-header --quiet --output-file dist/requirements.txt >/dev/null
 	@echo "make wheel: see dist/"
 
 release: venv ## all artefacts of the last commit, built twice and compared, in dist/release

@@ -23,12 +23,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import build as package
-from bundle import cache, components, images, lock, tools
+from bundle import cache, components, images, lock, signing, tools
 from bundle.errors import BuildError
 from bundle.names import NAME, Name
 from bundle.origins.source import TIMEOUT as INTERPRETER_TIMEOUT
 
 CHANGES, LICENSES = "CHANGES.md", "LICENSES.txt"
+# Of the wheel without an extra, as pip reads them: versions and hashes.
+REQUIREMENTS = "requirements.txt"
 INPUTS = (*package.INPUTS, "README.md", "CHANGELOG.md")
 # Seconds for one program of a build: it may build the interpreter, and Fedora's compression of the RPM takes minutes.
 TIMEOUT = INTERPRETER_TIMEOUT + 1800.0
@@ -40,7 +42,7 @@ FETCHED = ("maven-*", "wheel-*", "standalone-*", "debian-*", "buildtree-*")
 def main(arguments: list[str]) -> int:
     parser = package.common_parser(__file__, __doc__, package.SOURCE / "dist" / "release", lock.RELEASED)
     parser.add_argument("--fast", action="store_true", help="compress the RPM less, for tests")
-    parser.add_argument("--sign", default="", metavar="KEY", help="GPG key that signs the sums (none)")
+    parser.add_argument("--sign", default="", metavar="KEY", help="GPG key that signs the RPMs and the sums (none)")
     options = parser.parse_args(arguments)
     try:
         out = options.out.resolve()
@@ -53,9 +55,10 @@ def main(arguments: list[str]) -> int:
 
 def release(out: Path, machine: str, origin: str, *, fast: bool = False, key: str = "") -> None:
     """Write the release to `out`. Raises BuildError, and leaves `out` as it was."""
+    # A key that is missing is reported before the build, which takes minutes.
+    fingerprint = signing.check_key(key) if key else ""
     if key:
-        # A key that is missing is reported before the build, which takes minutes.
-        tools.run([tools.require("gpg"), "--batch", "--list-secret-keys", key], timeout=60)
+        tools.require("rpmsign")
     begun = time.monotonic()
     version: str = tomllib.loads((package.SOURCE / "pyproject.toml").read_text())["project"]["version"]
     changes = section((package.SOURCE / "CHANGELOG.md").read_text(), version)
@@ -77,14 +80,19 @@ def release(out: Path, machine: str, origin: str, *, fast: bool = False, key: st
         (results / CHANGES).write_text(changes)
         (tar,) = results.glob("nodeagent-*.tar.gz")
         (results / LICENSES).write_text(licenses(tar))
+        if fingerprint:
+            # After the comparison: a signature has the time in it.
+            signing.sign_rpms(results, fingerprint)
+            signing.write_public(fingerprint, results / signing.PUBLIC)
         write_sums(results)
-        if key:
-            sign(results, key)
+        if fingerprint:
+            signing.sign_sums(results / package.CHECKSUMS, fingerprint)
         replace(out, results)
     for path in sorted(out.iterdir()):
         tools.log(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
     if "unreleased" in changes.splitlines()[0]:
         tools.log(f"CHANGELOG.md has no date for {version} yet")
+    tools.log(f"signed by {fingerprint}" if fingerprint else "not signed: no key was given")
     tools.log(f"built twice, with the same bytes, in {time.monotonic() - begun:.0f} s")
 
 
@@ -165,6 +173,8 @@ def build_all(
     image: list[str | Path] = [sys.executable, source / "packaging/build_image.py", *same]
     tools.run(image, timeout=TIMEOUT, env=environ, umask=umask)
     tools.run([*wheel, "--out-dir", str(out), str(plain)], timeout=TIMEOUT, env=environ)
+    locked = [tools.uv(), "export", "--quiet", "--offline", "--frozen", "--no-dev", "--no-emit-project", "--no-header"]
+    (out / REQUIREMENTS).write_bytes(tools.run(locked, timeout=TIMEOUT, env=environ, cwd=plain))
     # systemd-sysupdate finds the newest version by the names.
     (tar,) = out.glob("nodeagent-*.tar.gz")
     extension = Name.of(tar)._replace(machine=images.ARCHITECTURES[machine])
@@ -212,13 +222,6 @@ def licenses(tar: Path) -> str:
 def write_sums(results: Path) -> None:
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(results.iterdir())}
     (results / package.CHECKSUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
-
-
-def sign(results: Path, key: str) -> None:
-    """Sign the sums, and with them all files. The name of the signature is the one that systemd-sysupdate reads."""
-    sums = results / package.CHECKSUMS
-    command = [tools.require("gpg"), "--batch", "--yes", "--local-user", key, "--detach-sign"]
-    tools.run([*command, "--output", f"{sums}.gpg", str(sums)], timeout=120)
 
 
 def replace(out: Path, results: Path) -> None:

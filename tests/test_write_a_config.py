@@ -103,12 +103,8 @@ def test_those_of_a_cluster(tmp_path: Path, nothing: Path) -> None:
     merged = run("nodeagent render configs", tmp_path)
     assert parse(merged.stdout.encode()).files["/etc/both"].content == b"99-worker-chrony"
     # The commands of a CI job, with a change that restarts nothing, and one that reboots.
-    wheel, venv, pip, render, planned = block("## On a laptop")
-    assert (wheel.split()[:2], venv.split()[:3], "pip install" in pip) == (
-        ["make", "wheel"],
-        ["python3", "-m", "venv"],
-        True,
-    )
+    wheel, venv, *_pip, render, planned = block("## On a laptop")
+    assert (wheel.split()[:2], venv.split()[:3]) == (["make", "wheel"], ["python3", "-m", "venv"])
     assert run(render, tmp_path).returncode == 0
     (tmp_path / "main").mkdir()
     assert run("cp -r configs main/", tmp_path).returncode == 0

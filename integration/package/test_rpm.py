@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from integration.hosts.container.container_host import Host
+from integration.hosts.errors import CommandFailed
 from integration.package import provisioning
 from integration.package.conftest import BUILD_TIMEOUT, EPOCH, SOURCE, Package, cannot
 from integration.package.test_install_pages import commands
@@ -27,6 +28,7 @@ TIMEOUT = 120.0  # seconds
 # On a host with RPM, the file triggers of systemd do this after each transaction. Debian's systemd has none.
 RELOAD = "systemctl daemon-reload"
 PAGE = SOURCE / "docs/usage/install-rpm.md"
+VERIFY = SOURCE / "docs/usage/verify-a-release.md"
 WANTS = "etc/systemd/system/multi-user.target.wants/nodeagent.service"
 GONE, NEW = "usr/lib/nodeagent/lib/python3.14/asyncio/windows_events.py", "usr/lib/nodeagent/new"
 # What the package requires of a host, for a root whose packages are Debian's.
@@ -205,6 +207,50 @@ def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str,
         "etc/nodeagent/config.d/50-site.yaml",
     }
     assert list((host.root / "var/lib/nodeagent").iterdir()), "the state stays for the next installation"
+
+
+def test_a_host_that_requires_signatures(
+    built: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of docs/usage/verify-a-release.md, by the rpm and the dnf of the host."""
+    monkeypatch.setenv("GNUPGHOME", str(tmp_path))
+    gpg = ["gpg", "--batch", "--passphrase", "", "--quick-generate-key", "publisher", "rsa3072", "sign", "never"]
+    subprocess.run(gpg, check=True, capture_output=True, timeout=TIMEOUT)
+    with contextlib.closing(provisioning.tools()) as image, Host(image) as host:
+        host.write("/etc/dnf/dnf.conf", "[main]\nassumeyes=True\n")
+        host.boot()
+        for path in (built["base"], built["first"]):
+            shutil.copy(path, host.root / "root")
+        host.run(["dnf", "install", f"/root/{built['base'].name}"], timeout=TIMEOUT)
+        (install,) = commands("Have dnf refuse", VERIFY)
+        install = install.replace("nodeagent-0.1.0-1.x86_64.rpm", built["first"].name)
+        with pytest.raises(CommandFailed, match="not signed"):
+            host.run(["sh", "-euc", f"cd /root && {install}"], timeout=TIMEOUT)
+        sign(tmp_path, host.root / "root")
+        with pytest.raises(CommandFailed, match=r"[Pp]ublic key"):
+            host.run(["sh", "-euc", f"cd /root && {install}"], timeout=TIMEOUT)
+        keys, check = commands("## The RPM", VERIFY)
+        host.run(["sh", "-euc", f"cd /root && {keys}"], timeout=TIMEOUT)
+        said = host.run(["sh", "-euc", f"cd /root && {check}"], timeout=TIMEOUT)
+        assert "digests signatures OK" in said.stdout
+        host.run(["sh", "-euc", f"cd /root && {install}"], timeout=TIMEOUT)
+        assert host.exists("/usr/bin/nodeagent")
+    subprocess.run(["gpgconf", "--kill", "all"], check=True, timeout=TIMEOUT)
+
+
+def sign(scratch: Path, directory: Path) -> None:
+    """Sign the package of a directory as a release does, and write the key of the publisher beside it."""
+    program = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from bundle import signing
+fingerprint = signing.check_key("publisher")
+signing.sign_rpms(Path(sys.argv[2]), fingerprint)
+signing.write_public(fingerprint, Path(sys.argv[2], signing.PUBLIC))
+"""
+    argv: list[str | Path] = [sys.executable, "-c", program, SOURCE / "packaging", directory]
+    subprocess.run(argv, check=True, capture_output=True, timeout=TIMEOUT, cwd=scratch)
 
 
 def test_the_commands_for_a_host_with_dnf(built: dict[str, Path]) -> None:

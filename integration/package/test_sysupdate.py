@@ -28,6 +28,7 @@ TIMEOUT = 120.0  # seconds
 PAGE = SOURCE / "docs/usage/install-sysupdate.md"
 TRANSFER = SOURCE / "packaging/sysupdate/10-nodeagent.transfer"
 KEY = "gpg --batch --passphrase '' --quick-gen-key releases default default never"
+SIGN = "gpg --batch --yes --local-user releases --output SHA256SUMS.gpg --detach-sign SHA256SUMS"
 RELEASE = "srv/release"
 STORE = "var/lib/nodeagent-extension"
 LINK = "var/lib/extensions/nodeagent.raw"
@@ -46,7 +47,7 @@ class UpdatedHost:
         self._box.run("env", "HOME=/root", "sh", "-euc", f"cd /root && {command}", timeout=TIMEOUT)
 
     def release(self, *versions: str) -> None:
-        """Put a release with these versions on the server, signed by the commands of the page."""
+        """Put a signed release with these versions on the server."""
         directory = self.root / RELEASE
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
@@ -54,9 +55,12 @@ class UpdatedHost:
             shutil.copy(self._raw, directory / name(version))
             with (directory / name(version)).open("ab") as image:
                 image.write(version.encode())
-        self.run(f"cd /{RELEASE} && sha256sum nodeagent-* >SHA256SUMS")
-        _make, *signing = commands("For each release", PAGE)
-        for command in signing:
+        # What `make release SIGN=releases` does, which test_release.py makes.
+        export = "gpg --batch --armor --export releases >publisher.asc"
+        self.run(f"cd /{RELEASE} && sha256sum nodeagent-* >SHA256SUMS && {export} && {SIGN}")
+        make, *keyring = commands("For each release", PAGE)
+        assert make == "make release SIGN=KEY"
+        for command in keyring:
             self.run(command.replace("dist/release", f"/{RELEASE}"))
 
     def damage(self, file: str, content: bytes) -> None:

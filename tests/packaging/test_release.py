@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import runpy
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from tests.support.needs import needs
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
+GPG = ["gpg", "--batch", "--pinentry-mode", "loopback", "--passphrase", ""]
 CHANGELOG = "# Changes\n\n## 0.2.0 - 2027-01-01\n\n- new\n\n## 0.1.0 - unreleased\n\n- first\n"
 
 
@@ -85,29 +87,50 @@ def test_only_what_is_committed_is_released(release: dict[str, Any], tmp_path: P
         release["export"](source, tmp_path / "again")
 
 
-@needs("gpg")
-def test_the_sums_are_signed_with_the_key_of_the_caller(
-    release: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, results = tmp_path / "home", tmp_path / "results"
+@pytest.fixture
+def signing(release: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module, with a key "publisher", an expired one, and two of one name."""
+    home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    results.mkdir()
     monkeypatch.setenv("GNUPGHOME", str(home))
-    gpg = ["gpg", "--batch", "--pinentry-mode", "loopback", "--passphrase", ""]
-    subprocess.run([*gpg, "--quick-generate-key", "publisher", "ed25519", "sign"], check=True, timeout=60)
-    try:
-        (results / "file").write_text("x")
-        release["write_sums"](results)
-        release["sign"](results, "publisher")
-        signed = [results / "SHA256SUMS.gpg", results / "SHA256SUMS"]
-        assert subprocess.run(["gpg", "--verify", *signed], timeout=60, check=False).returncode == 0
-        signed[1].write_text("y")
-        assert subprocess.run(["gpg", "--verify", *signed], timeout=60, check=False).returncode != 0
-    finally:
-        subprocess.run(["gpgconf", "--kill", "all"], check=True, timeout=60)
+    for name, usage, expires in (
+        ("publisher", "sign", "never"),
+        ("expired", "sign", "19990102T000000"),
+        ("certifies", "cert", "never"),
+        ("twice <a@localhost>", "sign", "never"),
+        ("twice <b@localhost>", "sign", "never"),
+    ):
+        generate = ["--quick-generate-key", name, "ed25519", usage, expires]
+        past = ["--faked-system-time", "19990101T000000"] if name == "expired" else []
+        subprocess.run([*GPG, *past, *generate], check=True, timeout=60, capture_output=True)
+    yield importlib.import_module("bundle.signing")
+    subprocess.run(["gpgconf", "--kill", "all"], check=True, timeout=60)
 
 
-def test_a_key_that_is_missing_is_reported_before_the_build(release: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="gpg"):
-        release["release"](tmp_path / "out", "x86_64", "source", key="nokey@example.org")
+@needs("gpg")
+def test_the_sums_are_signed_with_the_key_of_the_caller(signing: Any, release: dict[str, Any], tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "file").write_text("x")
+    fingerprint = signing.check_key("publisher")
+    signing.write_public(fingerprint, results / "publisher.asc")
+    release["write_sums"](results)
+    signing.sign_sums(results / "SHA256SUMS", fingerprint)
+    other = ["gpg", "--homedir", tmp_path / "results"]
+    results.chmod(0o700)
+    subprocess.run([*other, "--import", results / "publisher.asc"], check=True, timeout=60, capture_output=True)
+    signed = [results / "SHA256SUMS.gpg", results / "SHA256SUMS"]
+    assert subprocess.run([*other, "--verify", *signed], timeout=60, check=False).returncode == 0
+    signed[1].write_text("y")
+    assert subprocess.run([*other, "--verify", *signed], timeout=60, check=False).returncode != 0
+
+
+@needs("gpg")
+def test_a_key_that_cannot_sign_is_reported_before_the_build(
+    signing: Any, release: dict[str, Any], tmp_path: Path
+) -> None:
+    reasons = {"nobody": "nobody", "twice": "names 2 secret keys", "certifies": "exit status", "expired": "exit status"}
+    for key, reason in reasons.items():
+        with pytest.raises(Exception, match=reason):
+            release["release"](tmp_path / "out", "x86_64", "source", key=key)
     assert not (tmp_path / "out").exists()
