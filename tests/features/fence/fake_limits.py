@@ -28,6 +28,7 @@ class Manager(FakePeer):
         super().__init__("org.freedesktop.systemd1")
         self.cgroup = cgroups / CGROUP.lstrip("/")
         self.running = True
+        self.control_group = CGROUP
         self.stubborn = False
         # Units that systemd has never heard of. It takes properties of a slice nevertheless.
         self.unknown: set[str] = set()
@@ -48,7 +49,7 @@ class Manager(FakePeer):
         interface, name = message.body
         assert interface == f"org.freedesktop.systemd1.{self.kind}"
         if name == "ControlGroup":
-            return "v", (Variant("s", CGROUP if self.running else ""),)
+            return "v", (Variant("s", self.control_group if self.running else ""),)
         return "v", (Variant("a(st)", [[path, value] for path, value in self.lists[name].items()]),)
 
     async def _set(self, message: Message) -> Any:

@@ -19,7 +19,7 @@ import pytest
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.features.fence import control_loop
 from nodeagent.features.fence import fence as module
-from nodeagent.features.fence.actuators.actuators import SystemPaths, recover
+from nodeagent.features.fence.actuators.actuators import Actuators, SystemPaths, recover
 from nodeagent.features.fence.actuators.block_queue import Queue
 from nodeagent.features.fence.actuators.priorities import IDLE, REALTIME, IoPriority
 from nodeagent.features.fence.blockdev.find import SYSROOT
@@ -201,6 +201,62 @@ async def test_what_was_written_reaches_the_disk_before_the_limits_go(host: Host
     memory.write_text("file_dirty 4096\nfile_writeback 0\n")
     await task
     assert host.touched() == {}
+
+
+async def test_pages_of_etcd_after_the_staging_are_a_span_of_their_own(host: Host) -> None:
+    """Its last writes reach the disk while nothing is staged any more."""
+    memory = host.cgroups / CGROUP.lstrip("/") / "memory.stat"
+    memory.write_text(f"file_dirty {6 << 20}\n")
+    fences: list[ActiveFence] = []
+
+    async def stage() -> None:
+        async with host.fenced() as fence:
+            fences.append(fence)
+
+    def spans() -> set[str]:
+        latency = fences[0].disk_latency if fences else None
+        return set() if latency is None else {*latency.summary().get("wal_fsync", {})}
+
+    task = asyncio.create_task(stage())
+    await host.until_so(lambda: "after" in spans())
+    memory.write_text("file_dirty 0\n")
+    await task
+    assert spans() >= {"before", "after"}
+
+
+async def test_the_rate_of_its_writes(host: Host) -> None:
+    actuators = Actuators(host.bus, host.restore_log, UNIT, host.disks, lambda: [VICTIM], host.system)
+
+    def wrote(bytes_: int, place: str = CGROUP) -> None:
+        text = f"8:16 wbytes=5\n{DISK.number} rbytes=7 wbytes={bytes_} rios=1 wios=1\n"
+        (host.cgroups / place.lstrip("/") / "io.stat").write_text(text)
+
+    async def rate_is_known(at_most: float) -> bool:
+        rate = await actuators.write_rate()
+        return rate is not None and 0 < rate <= at_most
+
+    wrote(1000)
+    assert await actuators.write_rate() is None, "nothing is limited, so there is no such file"
+    actuators.limiting = True
+    begun = asyncio.get_running_loop().time()
+    assert await actuators.write_rate() is None, "there is nothing to compare with yet"
+    wrote(5_001_000)
+    await asyncio.sleep(0.01)
+    rate = await actuators.write_rate()
+    assert rate is not None
+    assert 5e6 / (asyncio.get_running_loop().time() - begun) <= rate <= 5e6 / 0.01
+    wrote(400)
+    assert await actuators.write_rate() is None, "the count of a cgroup that was made again"
+    (host.cgroups / CGROUP.lstrip("/") / "io.stat").unlink()
+    moved = "/other.slice/rpm-ostreed.service"
+    (host.cgroups / moved.lstrip("/")).mkdir(parents=True)
+    host.manager.control_group = moved
+    wrote(1000, moved)
+    assert await actuators.write_rate() is None, "the unit is elsewhere since it was started again"
+    assert await actuators.write_rate() is None
+    wrote(2000, moved)
+    await asyncio.sleep(0.01)
+    assert await rate_is_known(at_most=1000 / 0.01)
 
 
 async def test_queues_keep_their_shape_until_the_file_system_has_written_what_is_its_own(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +51,20 @@ def test_a_file_on_another_disk() -> None:
     assert found is not None
     assert found.limit.path == "/dev/d0", "the kernel limits what is written to the loop device"
     assert [disk.path for disk in found.disks] == ["/dev/d2"]
+
+
+def test_several_disks_are_named_with_what_lies_on_them() -> None:
+    """bcache, for one, has neither the uuid of the device mapper nor a level of a raid."""
+    disks = {number: node(number) for number in (1, 2)}
+    for top, kind in (
+        (node(0, 1, 2), "device mapper"),
+        (replace(node(0, 1, 2), dm_uuid="LVM-abc"), "LVM"),
+        (replace(node(0, 1, 2), md_level="raid1"), "md raid1"),
+    ):
+        found = below(0, top, *disks.values())
+        assert found is not None
+        assert found.notes == (f"/dev/d0 ({kind}) lies on several disks: /dev/d1, /dev/d2; limits are put on /dev/d0",)
+    assert node(1).kind == "disk"
 
 
 def test_a_device_that_disappears() -> None:

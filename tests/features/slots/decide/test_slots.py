@@ -30,6 +30,14 @@ def test_there_are_never_more_holders_than_slots(count: int, held: set[int], fir
     assert held & set(range(count, 10)) or len(free) == count - len(held)
 
 
+def test_nodes_that_try_at_the_same_time_begin_with_different_slots() -> None:
+    pool = SlotPool("workers", SlotKind.DISRUPT, 4)
+    slots = read_slots(pool, [item(pool, 1)])
+    assert [free_indices(pool, slots, first) for first in range(4)] == [[0, 2, 3], [2, 3, 0], [3, 0, 2], [0, 2, 3]]
+    full = read_slots(pool, [item(pool, index) for index in range(4)])
+    assert free_indices(pool, full, 1) == []
+
+
 def test_what_is_a_slot_of_the_pool() -> None:
     pool, other = SlotPool("workers", SlotKind.STAGE, 2), SlotPool("workers-1", SlotKind.STAGE, 2)
     items = [item(pool, 10), item(pool, 2), item(other, 0), {"metadata": {"name": "slot-stage-workers-01"}}]
