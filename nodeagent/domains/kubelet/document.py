@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import yaml
 
+from nodeagent.core.config.problems import shown
 from nodeagent.core.config.text import document, plain_json
 from nodeagent.domains.kubelet.keys import KEYS
 from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
@@ -248,11 +249,14 @@ def check_form(content: bytes) -> Iterator[str]:
 
     The kubelet does not start with a file that it cannot read, and then the node does not return from the reboot that
     follows the change. Only the form is checked, because only the kubelet of the host knows the keys. Anchors and other
-    YAML that the kubelet accepts are accepted.
+    YAML that the kubelet accepts are accepted, but not what it drops without an error: the first of two equal keys, and
+    each document after the first one.
     """
     top, problem = _scalars(content)
     if problem:
         yield problem
+    else:
+        yield from _dropped(content)
     if "kind" in top and top["kind"] != KIND:
         yield f"kind must be {KIND}"
     if "apiVersion" in top and not top["apiVersion"].startswith(GROUP):
@@ -298,6 +302,35 @@ def _top(content: bytes) -> dict[str, str] | None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
     return scalars if top is yaml.MappingStartEvent else None
+
+
+def _dropped(content: bytes) -> Iterator[str]:
+    """Yield what a kubelet does not read of a text that can be parsed."""
+    # For each open collection its keys, None for a list, and whether the next node is a key.
+    keys: list[set[str] | None] = []
+    is_key: list[bool] = []
+    documents = 0
+    for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if isinstance(event, yaml.CollectionEndEvent):
+            keys.pop()
+            is_key.pop()
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        scalar = event.value if isinstance(event, yaml.ScalarEvent) else None
+        if documents > 1 and scalar != "":
+            yield "has a second YAML document, which the kubelet does not read"
+            return
+        if keys and (names := keys[-1]) is not None:
+            if is_key[-1] and scalar is not None and scalar in names:
+                where = "" if event.start_mark is None else f"line {event.start_mark.line + 1}: "
+                yield f"{where}the key {shown(scalar)} occurs twice; the kubelet would use the last one"
+            if is_key[-1] and scalar is not None:
+                names.add(scalar)
+            is_key[-1] = not is_key[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            keys.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
+            is_key.append(True)
 
 
 def _without_quotes(problem: str) -> str:

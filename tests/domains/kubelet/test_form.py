@@ -19,8 +19,15 @@ maxPods: 250
 
 @pytest.mark.parametrize(
     "content",
-    [GOOD, b"maxPods: 250\n", b'{"kind": "KubeletConfiguration"}', b"# only\nkind: KubeletConfiguration\r\n"],
-    ids=["yaml", "without a kind", "json", "CR LF"],
+    [
+        GOOD,
+        b"maxPods: 250\n",
+        b'{"kind": "KubeletConfiguration"}',
+        b"# only\nkind: KubeletConfiguration\r\n",
+        b"---\nmaxPods: 250\n---\n# the end\n",
+        b"a: {x: 1}\nb: {x: 1, y: [x, x, {x: x}]}\nx: x\n",
+    ],
+    ids=["yaml", "without a kind", "json", "CR LF", "an empty second document", "the same key elsewhere"],
 )
 def test_good(content: bytes) -> None:
     assert list(check_form(content)) == []
@@ -45,6 +52,11 @@ def test_good(content: bytes) -> None:
         (b"kind: \x01\n", "character"),
         (b"a" * 2_000_000, "at most"),
         (b'"hunter2": "unfinished\n', "not YAML"),
+        # The kubelet reads these without an error, and drops a part of them.
+        (b"maxPods: 250\nport: 1\nmaxPods: 110\n", "line 3: the key 'maxPods' occurs twice"),
+        (b"evictionHard:\n  memory.available: 1Gi\n  memory.available: 2Gi\n", "line 3"),
+        (b'{"maxPods": 1, "maxPods": 1}', "line 1: the key 'maxPods' occurs twice"),
+        (b"maxPods: 250\n---\nmaxPods: 110\n", "a second YAML document"),
     ],
 )
 def test_bad(content: bytes, said: str) -> None:
