@@ -24,9 +24,8 @@ from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, 
 from nodeagent.core.plan.os_changes import OsChanges
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.features.bootc.decide.kargs import with_image
-from nodeagent.features.bootc.host import StagingChecks
+from nodeagent.features.bootc.host import StagingChecks, refuse_native
 from nodeagent.features.bootc.image import CommitReader, arguments_of_tree, refuse_bound
-from nodeagent.features.bootc.native import refuse_native
 from nodeagent.features.bootc.packages import changed_packages
 from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.features.bootc.units import PULL, SLICE, SysrootUnits, UnitTiming, incomplete

@@ -18,7 +18,6 @@ from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.self_check import OsService
 from nodeagent.errors import AgentError, Problem, Unreconcilable
-from nodeagent.features.bootc.native import BOOTED, is_native, refuse_native
 from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.features.bootc.units import PULL
 from nodeagent.host.dbus.client import Bus
@@ -39,6 +38,8 @@ BOOTC: Final = "usr/bin/bootc"
 LAYERED: Final = frozenset({"rpmostree", "packages", "overrides", "modules"})
 
 _KERNELS: Final = frozenset(package for packages in KERNELS.values() for package in packages)
+# ostree creates this file in every boot of one of its deployments.
+_BOOTED: Final = "run/ostree-booted"
 _ROOT: Final = Path("/")
 _UPDATERS: Final = (
     ("zincati.service", "Zincati"),
@@ -57,7 +58,7 @@ async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = Fals
     """
     if await asyncio.to_thread(is_native, root):
         return True
-    if not await asyncio.to_thread((root / BOOTED).exists):
+    if not await asyncio.to_thread((root / _BOOTED).exists):
         return False
     able = await asyncio.to_thread(_has_programs, root)
     if chosen and able and not await asyncio.to_thread(_is_layered, root):
@@ -74,6 +75,27 @@ def _has_programs(root: Path) -> bool:
 
 def _is_layered(root: Path) -> bool:
     return bool(LAYERED.intersection(read_origin(root, booted_deployment(root))))
+
+
+def is_native(root: Path) -> bool:
+    """Return whether the host was booted by bootc's own back end, which keeps its images without ostree.
+
+    bootc itself uses the same kernel argument. Blocks for two small files in memory.
+    """
+    if (root / _BOOTED).exists():
+        return False
+    try:
+        arguments = (root / "proc/cmdline").read_text(encoding="utf-8", errors="replace").split()
+    except FileNotFoundError:
+        return False
+    return any(argument.startswith("composefs=") for argument in arguments)
+
+
+def refuse_native(root: Path) -> None:
+    """Raise ``Unreconcilable`` (``BootcHost``) for a host without ostree. Blocks as ``is_native``."""
+    if is_native(root):
+        message = "this host was booted by bootc's own back end, without ostree"
+        raise Unreconcilable(message, reason=BootcReason.BOOTC_HOST)
 
 
 async def sweep(root: Path = _ROOT) -> None:
@@ -134,8 +156,8 @@ class StagingChecks:
         self.space = Space(root, min_free, sysroot_hint=_SYSROOT_HINT, boot_hint=_BOOT_HINT)
 
     async def check(self, state: SysrootFiles, target: OsTarget) -> None:
-        """Raise ``Unreconcilable`` (``NoLayering``, ``HasLayers``, ``NoPuller``, ``ImageNeeded``) or ``Refused``
-        (``OtherDriver``, ``NoSpace``, ``BootFull``) if staging must not begin."""
+        """Raise ``Unreconcilable`` (``NoLayering``, ``HasLayers``, ``NoPuller``, ``ImageNeeded``), ``Refused``
+        (``OtherDriver``, ``BootFull``) or ``Terminal`` (``NoSpace``) if staging must not begin."""
         refuse_packages(target)
         origin = await asyncio.to_thread(read_origin, self._root, state.booted.id)
         refuse_layered(origin, state.booted.id)

@@ -15,7 +15,7 @@ from typing import Final
 
 from nodeagent.core.plan.deployment import StageProgress
 from nodeagent.errors import AgentError
-from nodeagent.features.bootc.decide.movement import Counters, Movement, counters, needed_layers
+from nodeagent.features.bootc.decide.movement import Consumed, Movement, counters, needed_layers
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, SERVICE
 
@@ -58,7 +58,7 @@ class PullWatch:
             done = await asyncio.to_thread(self._count) - before
             on_progress(StageProgress(self._task, max(0, min(done, needed)), needed, now.received))
 
-    async def _counters(self) -> Counters:
+    async def _counters(self) -> Consumed:
         async with self._make_bus() as bus:
             (path,) = await bus.call(NAME, PATH, MANAGER, "GetUnit", "s", (self._unit,))
             received, worked = [await bus.get(NAME, path, SERVICE, name) for name in ("IPIngressBytes", "CPUUsageNSec")]

@@ -33,7 +33,7 @@ class Guards:
         self.space = Space(root, min_free, sysroot_hint=_SYSROOT_HINT, boot_hint=_BOOT_HINT)
 
     async def check(self, session: Session, target: OsTarget) -> None:
-        """Raise ``Refused`` (``OtherDriver``, ``NoSpace``, ``BootFull``) if staging must not begin."""
+        """Raise ``Refused`` (``OtherDriver``, ``BootFull``) or ``Terminal`` (``NoSpace``) if staging must not begin."""
         await self._other_driver(session)
         await asyncio.to_thread(self.space.check_sysroot)
         if target.image is not None or target.removed or target.without_removed:

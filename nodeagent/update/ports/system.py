@@ -146,8 +146,9 @@ class Deployments(Protocol):
     async def check_stageable(self, target: OsTarget) -> None:
         """Check quickly whether staging is possible.
 
-        Raises ``Refused`` if another program updates this host (``OtherDriver``) or space is short (``NoSpace``,
-        ``BootFull``), and ``Unreconcilable`` (``NoDeployments``, ...) if the host does not support it.
+        Raises ``Refused`` if another program updates this host (``OtherDriver``) or a kernel does not fit into /boot
+        (``BootFull``), ``Terminal`` (``NoSpace``), and ``Unreconcilable`` (``NoDeployments``, ...) if the host does not
+        support it.
         """
         ...
 

@@ -10,8 +10,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Unreconcilable
-from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_ours, read_os_service, sweep
-from nodeagent.features.bootc.native import is_native
+from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_native, is_ours, read_os_service, sweep
 from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd

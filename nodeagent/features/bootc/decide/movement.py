@@ -19,25 +19,25 @@ _NEEDED: Final = re.compile(r"\bneeded: ([0-9]{1,6})\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class Consumed:
     """``received`` are the bytes from the network, ``worked`` the nanoseconds of processors; None: not counted."""
 
     received: int | None
     worked: int | None
 
 
-def counters(received: int, worked: int) -> Counters:
+def counters(received: int, worked: int) -> Consumed:
     """Return the counters by the values of systemd."""
-    return Counters(*(None if value == _UNKNOWN else value for value in (received, worked)))
+    return Consumed(*(None if value == _UNKNOWN else value for value in (received, worked)))
 
 
 class Movement:
     """Compares the counters with those at the last movement."""
 
     def __init__(self) -> None:
-        self._last = Counters(0, 0)
+        self._last = Consumed(0, 0)
 
-    def moved(self, now: Counters) -> bool:
+    def moved(self, now: Consumed) -> bool:
         """Return whether the unit moved since the last movement. One of which nothing is counted moves."""
         received, worked = (
             None if value is None else value - (before or 0)
