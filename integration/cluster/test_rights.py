@@ -19,9 +19,10 @@ from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import Agent, client_at, lease_of
 from integration.cluster.test_machine_config_node import make_machine_config_node
 from nodeagent.core.coordination.annotations import read_request
+from nodeagent.core.coordination.gates import Gate
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.errors import Refused
+from nodeagent.errors import OutOfTurn, Refused
 from nodeagent.features.cluster import drain as drain_module
 from nodeagent.features.cluster import node_events as events_module
 from nodeagent.features.cluster.decide.conditions import NodeState
@@ -33,8 +34,11 @@ from nodeagent.features.cluster.gates import MACHINES, KubeGates
 from nodeagent.features.cluster.handshake import Handshake
 from nodeagent.features.cluster.node import MACHINE_CONFIG_NODES, ControlledNodeConditions
 from nodeagent.features.cluster.node_events import CONTROLLER, EVENTS, NodeEvents
+from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
 from nodeagent.features.slots.leases import KubeSlots
+from nodeagent.features.slots.reasons import SlotReason
+from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import client as client_module
 from nodeagent.kube.client import KubeClient
@@ -439,6 +443,34 @@ async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Clust
                 note = {"nodeagent.org/released": "2999-01-01T00:00:00Z n"}
                 await agent.patch(f"{leases}/{name}", {"metadata": {"annotations": note}})
         assert installed.admin.get(f"{leases}/{name}") == rests
+
+
+class NotYet(KubeTurn):
+    """It is never the turn of this node."""
+
+    async def check(self) -> Gate:
+        return Gate(SlotReason.POOL_ORDER, "pool a is updated before pool b, and is not complete: n1")
+
+    async def pool(self) -> str:
+        return "b"
+
+
+async def test_a_slot_is_released_with_a_verdict_for_others(installed: Cluster, node: str) -> None:
+    await in_force(installed)
+    leases = "/apis/coordination.k8s.io/v1/namespaces/nodeagent/leases"
+    async with by_token(installed, node) as client:
+        for pause in (0.0, 3600.0):
+            pool = SlotPool(f"{node}-{pause:g}", SlotKind.DISRUPT, 1, pause)
+            turn = NotYet(client, node, RolloutOrder(("a", "b")), SystemClock())
+            slots = KubeSlots(client, HostIdentity(node, "host-a"), pool, SystemClock(), turn=turn)
+            for _ in range(2):
+                with pytest.raises(OutOfTurn, match="pool a is updated before pool b"):
+                    await slots.acquire("nodeagent", OP, "update")
+            released = installed.admin.get(f"{leases}/{pool.lease(0)}")
+            assert "holderIdentity" not in released["spec"]
+            assert released["metadata"]["annotations"].keys() == {"nodeagent.org/turn"}
+            # Another process, which has no turn to check, takes it.
+            await KubeSlots(client, HostIdentity(node, "host-a"), pool, SystemClock()).acquire("x", OP, "update")
 
 
 @pytest.mark.parametrize("connect", [by_token, by_certificate])

@@ -24,9 +24,11 @@ from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Refused, Retryable
 from nodeagent.features.cluster import handshake as module
 from nodeagent.features.cluster.handshake import Handshake
+from nodeagent.features.slots.decide import turn
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
-from nodeagent.features.slots.leases import KubeSlots, KubeTurn
+from nodeagent.features.slots.leases import KubeSlots
+from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
@@ -46,6 +48,9 @@ _numbers = itertools.count(1)
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WRITE_FIRST_PAUSE", 0.2)
+    # The states of these tests change sooner than those of a fleet.
+    monkeypatch.setattr(turn, "COUNTS", 1.0)
+    monkeypatch.setattr(turn, "SHOWN", 2.0)
 
 
 def install(cluster: Cluster, manifest: str) -> None:
@@ -90,7 +95,7 @@ class Member:
 
     def slots(self) -> KubeSlots:
         """Of a process that has just started."""
-        turn = KubeTurn(self._client, self.name, self._order)
+        turn = KubeTurn(self._client, self.name, self._order, SystemClock())
         return KubeSlots(self._client, HostIdentity(self.name, self.name), self._slots, SystemClock(), turn=turn)
 
     async def report(self, phase: Phase, current: str, reason: str = "") -> None:
@@ -155,12 +160,15 @@ async def fleet(rights: Cluster) -> AsyncIterator[Fleet]:
 
 
 def taken_at(cluster: Cluster, node: str) -> list[float]:
-    """When the API server gave the node a slot."""
-    return [
-        seconds(event["stageTimestamp"])
-        for _, event in written(cluster)
-        if ((event.get("responseObject") or {}).get("spec") or {}).get("holderIdentity", "").startswith(f"{node}/")
-    ]
+    """When the node had a slot with which it may begin: it has checked its turn."""
+    found = []
+    for _, event in written(cluster):
+        slot = event.get("responseObject") or {}
+        marked = "nodeagent.org/turn-unchecked" in ((slot.get("metadata") or {}).get("annotations") or {})
+        holder = (slot.get("spec") or {}).get("holderIdentity") or ""
+        if holder.startswith(f"{node}/") and not marked:
+            found.append(seconds(event["stageTimestamp"]))
+    return found
 
 
 def reported(cluster: Cluster, node: str, state: str, current: str) -> list[float]:
@@ -210,8 +218,13 @@ async def test_a_pool_halts_and_continues_when_it_is_repaired(rights: Cluster, f
         assert f"halts at 1 degraded nodes, and has 1: {bad.name} (ConfigRejected)" in caught.value.message
     # A Node that lost its state is not known to be well.
     rights.admin.patch(f"/api/v1/nodes/{bad.name}", {"metadata": {"annotations": {STATE: "?"}}})
-    with pytest.raises(Refused, match="reports no state"):
-        await waiting.slots().acquire("nodeagent", OP, "update")
+    message = ""
+    async with asyncio.timeout(60):
+        while "reports no state" not in message:
+            await asyncio.sleep(0.3)
+            with pytest.raises(Refused) as caught:
+                await waiting.slots().acquire("nodeagent", OP, "update")
+            message = caught.value.message
     assert taken_at(rights, waiting.name) == []
     # The degraded node may apply the repair, and is not counted while it works.
     async with asyncio.timeout(120):

@@ -245,7 +245,7 @@ async def test_a_pause_is_named_and_survives_its_node_and_the_agents(
     cluster.admin.delete(f"/api/v1/nodes/{one}")
     for _ in range(2):
         message = await refused(slots_of(other, pause=3600).acquire("nodeagent", OP, WHY), "SlotPaused")
-        assert message.startswith(f"pool {pool} pauses until 20")
+        assert message.startswith(f"pool {pool} pauses after an update: until 20")
         assert f", because {one} released its slot at 20" in message
     # The way out of an operator.
     cluster.admin.delete(f"{LEASE_PATH}/{name}")

@@ -26,6 +26,12 @@ CLIENT = "kubernetes.aio.client"
 API_CLIENT = "kubernetes.aio.client.api_client"
 
 
+# Seconds for which a connection without a request stays open: longer than the pauses between the polls of an agent, and
+# shorter than the 90 seconds after which an API server closes it. A new connection costs both sides several times as
+# much as a request.
+KEEP_OPEN: Final = 80.0
+
+
 class Library(NamedTuple):
     """The library's own classes and functions, under their own names."""
 
@@ -82,7 +88,7 @@ def _load() -> Library:
             sys.modules[API_CLIENT] = ModuleType(API_CLIENT)
             vars(sys.modules[API_CLIENT])["ApiClient"] = None
         try:
-            from aiohttp import ClientError
+            from aiohttp import ClientError, TCPConnector
             from kubernetes.aio.client import Configuration
             from kubernetes.aio.client.rest import RESTClientObject
             from kubernetes.aio.config import ConfigException, load_kube_config
@@ -96,6 +102,10 @@ def _load() -> Library:
                 del sys.modules[API_CLIENT]
                 if CLIENT in sys.modules:
                     vars(sys.modules[CLIENT]).pop("ApiClient", None)
-    return Library(
-        ClientError, ConfigException, Configuration, InClusterConfigLoader, RESTClientObject, load_kube_config
-    )
+
+    def connector(rest: Any) -> TCPConnector:
+        return TCPConnector(limit=rest.maxsize, ssl=rest.ssl_context, keepalive_timeout=KEEP_OPEN)
+
+    # The library has no setting for it, and names this method for a subclass.
+    transport = type("Transport", (RESTClientObject,), {"_create_connector": connector})
+    return Library(ClientError, ConfigException, Configuration, InClusterConfigLoader, transport, load_kube_config)

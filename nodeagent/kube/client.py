@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
@@ -24,7 +24,7 @@ from nodeagent.core.coordination.kube_time import ServerClock, http_date
 from nodeagent.errors import AgentError, Refused
 from nodeagent.kube._import import load
 from nodeagent.kube.credentials import ClientIdentity, ClusterAccess
-from nodeagent.kube.decode import decoded, status_of
+from nodeagent.kube.decode import decoded, decoded_items, status_of
 from nodeagent.kube.errors import (
     Forbidden,
     KubeFault,
@@ -63,6 +63,8 @@ MAX_PAGES: Final = 2 * MAX_ITEMS // CHUNK
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON: Final = "application/json"
+# Of each object only its metadata: a tenth of a Node.
+METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class KubeClient:
@@ -133,6 +135,21 @@ class KubeClient:
             token = following
         raise ServerFault(f"{what}: the list has more than {MAX_PAGES} parts")
 
+    async def metadata(self, path: str, kind: type[T], *, not_older: str) -> list[T]:
+        """Return the metadata of all objects of a list, with the fields of ``kind``, from the cache of the API server.
+
+        ``not_older`` is the resourceVersion that the cache must have reached. It is one answer, of which only these
+        fields are kept in memory.
+        """
+        what = f"GET {path}"
+        query = {"resourceVersion": not_older, "resourceVersionMatch": "NotOlderThan"}
+        items: list[T] = await self._answer(
+            "GET", path, query, None, accept=METADATA, read=lambda text: decoded_items(kind, text, what)
+        )
+        if len(items) > MAX_ITEMS:
+            raise ServerFault(f"{what}: the list has more than {MAX_ITEMS} objects")
+        return items
+
     async def create(self, path: str, body: Object, *, throttled: int = ATTEMPTS) -> Object:
         """``throttled`` is the number of 429 answers until one is raised: 1 for evictions, where it has a meaning."""
         return await self._call("POST", path, {}, body, attempts=throttled)
@@ -160,13 +177,29 @@ class KubeClient:
         kind: str = JSON,
         attempts: int = ATTEMPTS,
     ) -> Object:
+        answer: Object = await self._answer(method, path, query, body, kind=kind, attempts=attempts)
+        return answer
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Object | None,
+        *,
+        kind: str = JSON,
+        attempts: int = ATTEMPTS,
+        accept: str = JSON,
+        read: Callable[[bytes], Any] = plain_json.object_of,
+    ) -> Any:
+        """Return what ``read`` makes of the answer, which returns None for one that is none of an API server."""
         url = f"{path}?{urlencode(query)}" if query else path
         pauses, refusals = delays(FIRST_PAUSE, MAX_PAUSE), delays(FIRST_PAUSE, MAX_PAUSE)
         request, reread, refused = f"{method} {path}", False, 0
         while True:
             attempts -= 1
             try:
-                answer = await self._once(method, url, body, kind)
+                answer = await self._once(method, url, body, kind, accept, read)
             except Forbidden as fault:
                 refused += 1
                 # A refused request was not carried out, so a write may be repeated as well.
@@ -205,11 +238,13 @@ class KubeClient:
         self._refused.add(request)
         return True
 
-    async def _once(self, method: str, url: str, body: Object | None, kind: str) -> Object:
+    async def _once(
+        self, method: str, url: str, body: Object | None, kind: str, accept: str, read: Callable[[bytes], Any]
+    ) -> Any:
         what = f"{method} {url.partition('?')[0]}"
         try:
             rest, identity = await self._connection()
-            headers = {"Accept": JSON, "Content-Type": kind, "User-Agent": f"nodeagent/{__version__}"}
+            headers = {"Accept": accept, "Content-Type": kind, "User-Agent": f"nodeagent/{__version__}"}
             for setting in (await identity.configuration.auth_settings()).values():
                 if setting["value"]:
                     headers[setting["key"]] = setting["value"]
@@ -233,9 +268,10 @@ class KubeClient:
         date = http_date(response.headers.get("Date", ""))
         if date is not None:
             self.server_clock = self.server_clock.updated(date, sent, received)
-        answer = plain_json.object_of(text)
         if response.status >= 300:
-            raise from_answer(response.status, status_of(answer or {}), what, response.headers.get("Retry-After", ""))
+            detail = status_of(plain_json.object_of(text) or {})
+            raise from_answer(response.status, detail, what, response.headers.get("Retry-After", ""))
+        answer = read(text)
         if answer is None:
             raise ServerFault(f"{what}: the answer is no JSON object; check the address of the API server")
         return answer

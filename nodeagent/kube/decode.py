@@ -7,7 +7,7 @@ An answer of another form is a fault of the server, or of what is in front of it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -24,6 +24,19 @@ def decoded(kind: type[T], answer: object, what: str) -> T:
     except (msgspec.ValidationError, UnicodeError) as error:
         # The error names the path and the types, and never a value.
         raise ServerFault(f"{what}: the answer is not an object of the API: {error}") from None
+
+
+class _Listed(msgspec.Struct, Generic[T]):
+    items: list[T] | None = None
+
+
+def decoded_items(kind: type[T], text: bytes, what: str) -> list[T]:
+    """Return the objects of a list, without what is not read of them. Raises ``ServerFault``."""
+    try:
+        listed = msgspec.json.decode(text, type=_Listed[kind])  # type: ignore[valid-type]
+    except (ValueError, RecursionError) as error:
+        raise ServerFault(f"{what}: the answer is not a list of the API: {error}") from None
+    return listed.items or []
 
 
 def status_of(answer: Mapping[str, Any]) -> ApiStatus:

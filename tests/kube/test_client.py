@@ -32,6 +32,7 @@ from nodeagent.kube.errors import (
     Throttled,
     Unauthorized,
 )
+from nodeagent.update.stages.coordination import POLL
 from tests.kube.server import CUT, HANG, Answer, Server, serving
 
 SECRET = "very-secret-token"
@@ -271,6 +272,18 @@ async def test_a_list_that_does_not_advance_is_given_up(connect: Connect, page: 
         with pytest.raises(ServerFault, match="does not advance"):
             await kube.objects("/x", KubeObject)
         assert len(server.requests) <= 2
+
+
+@pytest.mark.finding(
+    "cluster: connections at rest", "The polls of an agent at rest use one connection, which stays open between them."
+)
+async def test_a_connection_stays_open_between_two_polls(connect: Connect) -> None:
+    async with serving(Answer(body=thing("n"))) as server, connect(server) as client:
+        await client.get("/version")
+        assert client._connected is not None
+        open_for = client._connected[0].pool_manager.connector._keepalive_timeout
+    # The second number is that of the HTTP server of an API server, which closes it otherwise during a request.
+    assert 1.2 * POLL < open_for < 90
 
 
 async def test_a_server_that_does_not_listen(connect: Connect) -> None:

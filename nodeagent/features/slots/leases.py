@@ -16,13 +16,14 @@ from typing import Final
 
 from nodeagent.core.coordination.kube_objects import LeaseObject
 from nodeagent.core.coordination.kube_time import Uncertain
-from nodeagent.core.coordination.lease import Claim, HostIdentity
+from nodeagent.core.coordination.lease import PREFIX, Claim, HostIdentity, read_lease
 from nodeagent.core.enumerated import enumerated
 from nodeagent.door import FleetHost, FleetSlots
-from nodeagent.errors import OutOfTurn, Refused, Retryable, Terminal
-from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
+from nodeagent.errors import AgentError, OutOfTurn, Refused, Retryable, Terminal
+from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import (
     RELEASED,
+    VERDICT,
     Slot,
     SlotKind,
     SlotPool,
@@ -34,10 +35,12 @@ from nodeagent.features.slots.decide.pool import (
     released,
     taken,
 )
-from nodeagent.features.slots.objects import read_members
+from nodeagent.features.slots.decide.turn import UNCHECKED, not_passed, passed, unchecked
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.features.slots.settings import SlotSettings
-from nodeagent.kube.client import KubeClient
+from nodeagent.features.slots.turn import KubeTurn
+from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import Conflict, NotFound
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.host import Clock
@@ -46,24 +49,9 @@ from nodeagent.update.ports.host import Clock
 WRITES: Final = 3
 
 
-class KubeTurn:
-    """Whether it is the turn of this node. It is read only when a slot could be taken, so nodes that wait for one read
-    nothing."""
-
-    def __init__(self, client: KubeClient, node: str, order: RolloutOrder) -> None:
-        self._client = client
-        self._node = node
-        self._order = order
-
-    async def check(self) -> None:
-        """Raise ``OutOfTurn`` (``PoolHalted``, ``PoolOrder``), and what the client raises."""
-        gate = turn_gate(await read_members(self._client), self._node, self._order)
-        if gate is not None:
-            raise OutOfTurn(gate.message, reason=gate.reason)
-
-
 class KubeSlots:
-    """All nodes of a pool must be configured with the same ``pool``. ``turn`` is checked before a slot is taken."""
+    """All nodes of a pool must be configured with the same ``pool``. ``turn`` is checked while a slot is held, before
+    anything is disrupted."""
 
     def __init__(
         self,
@@ -86,10 +74,10 @@ class KubeSlots:
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     async def look(self) -> None:
-        """Raise ``OutOfTurn`` (``SlotHeld``, ``SlotPaused``) if no slot may be taken, and what the client raises."""
+        """Raise ``OutOfTurn`` as ``acquire`` if that is known already, and what the client raises."""
         slots = await self.read()
         if not self._may_be_ours(slots):
-            self._free(slots)
+            await self._open(slots)
 
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
         """Take a slot, or keep the slot of this node, and return its name.
@@ -101,23 +89,26 @@ class KubeSlots:
         for _ in range(WRITES):
             # All slots of the pool are read each time. They are few, and a stale copy would cost two nodes at once.
             slots = await self.read()
-            free = () if self._may_be_ours(slots) else self._free(slots)
+            free = () if self._may_be_ours(slots) else await self._open(slots)
             # A Node that was created again has another uid. The slot of the former one leaves with it.
             uid = uid or await self._read_uid()
             if ours := held_by(slots, uid, self._host.instance):
                 # This node has a slot already. It is taken over from another operation, which was given up or ran
                 # before a restart.
-                mine = ours[0].lease.notes.get("operation") == operation
-                if mine or await self._took(ours[0].index, ours[0], claim, uid):
-                    return self._pool.lease(ours[0].index)
+                slot: Slot | None = ours[0]
+                if ours[0].lease.notes.get("operation") != operation:
+                    slot = await self._take(ours[0].index, ours[0], claim, uid)
+                if slot is not None and await self._passes(slot):
+                    return self._pool.lease(slot.index)
                 continue
-            free = free or self._free(slots)
-            if self._turn is not None:
-                await self._turn.check()
             by_index = {slot.index: slot for slot in slots}
-            for index in free:
-                if await self._took(index, by_index.get(index), claim, uid):
+            for index in free or await self._open(slots):
+                slot = await self._take(index, by_index.get(index), claim, uid)
+                if slot is None:
+                    continue
+                if await self._passes(slot):
                     return self._pool.lease(index)
+                break
         raise Retryable(f"the slots of {self._pool.name} are taken as soon as free", reason=SlotReason.SLOT_CONTENDED)
 
     async def check(self, operation: str) -> None:
@@ -145,7 +136,10 @@ class KubeSlots:
                 path = f"{self._leases}/{self._pool.lease(slot.index)}"
                 # The slot changed since it was read, so the next round reads it again.
                 with suppress(Conflict, NotFound):
-                    if self._pool.pause or RELEASED in slot.lease.notes:
+                    if UNCHECKED in slot.lease.notes:
+                        # Nothing was disrupted, so no pause follows.
+                        await self._release(slot, not_passed(slot))
+                    elif self._pool.pause or RELEASED in slot.lease.notes:
                         latest = self._client.server_clock.latest(self._clock.monotonic())
                         await self._client.patch(path, released(slot, self._host.node, latest))
                     else:
@@ -162,14 +156,51 @@ class KubeSlots:
     def _may_be_ours(self, slots: Sequence[Slot]) -> bool:
         return any(slot.held and slot.lease.notes.get("instance") == self._host.instance for slot in slots)
 
-    def _free(self, slots: Sequence[Slot]) -> Sequence[int]:
-        """Return the slots to try. Raises ``OutOfTurn`` (``SlotHeld``, ``SlotPaused``)."""
+    async def _open(self, slots: Sequence[Slot]) -> Sequence[int]:
+        """Return the slots to try. Raises ``OutOfTurn``, and what the client raises."""
         # The first free index is chosen at random, so that nodes which start together do not all try the same slot.
         free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
         if not free:
             raise OutOfTurn(self._describe(slots), reason=Reason.SLOT_HELD)
         self._check_pause(slots)
+        if self._turn is not None:
+            await self._turn.look(slots)
         return free
+
+    async def _passes(self, slot: Slot) -> bool:
+        """Return whether the holder of ``slot`` has its turn; False if the slot has changed in the meantime.
+
+        Raises ``OutOfTurn``, and what the client raises; the slot is released then.
+        """
+        if UNCHECKED not in slot.lease.notes:
+            return True
+        path, gate = f"{self._leases}/{self._pool.lease(slot.index)}", None
+        try:
+            if self._turn is not None:
+                gate = await self._turn.check()
+        except AgentError:
+            # A node that cannot read whether it may begin keeps the slot from no other.
+            with suppress(AgentError):
+                await self._release(slot, not_passed(slot))
+            raise
+        with suppress(Conflict, NotFound):
+            if gate is None or self._turn is None:
+                await self._client.patch(path, passed(slot))
+                return True
+            await self._release(slot, not_passed(slot, await self._turn.verdict(gate)))
+            raise OutOfTurn(gate.message, reason=gate.reason)
+        return False
+
+    async def _release(self, slot: Slot, freed: Object) -> None:
+        """Delete a slot, or make it one without a holder, with ``freed``, if it has anything to tell others."""
+        path = f"{self._leases}/{self._pool.lease(slot.index)}"
+        if any(
+            (freed["metadata"]["annotations"].get(PREFIX + key) or slot.lease.notes.get(key))
+            for key in (RELEASED, VERDICT)
+        ):
+            await self._client.patch(path, freed)
+        else:
+            await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
 
     def _check_pause(self, slots: Sequence[Slot]) -> None:
         """Raise ``OutOfTurn`` (``SlotPaused``) after a release.
@@ -190,28 +221,32 @@ class KubeSlots:
         pause = pool_pause(slots, pool.pause, clock.earliest(now), clock.latest(now), seen)
         if pause is None:
             return
-        cause = f"for {pool.pause:g} s: a slot was freed at a time that is not known"
+        cause = f"for {pool.pause:g} s, because a slot was freed at a time that is not known"
         if pause.until:
             released_by = f"{pause.node or 'a node'} released its slot at {pause.since}"
             cause = f"after an update: until {pause.until}, because {released_by}"
         raise OutOfTurn(f"pool {pool.name} pauses {cause}", reason=SlotReason.SLOT_PAUSED)
 
-    async def _took(self, index: int, slot: Slot | None, claim: Claim, uid: str) -> bool:
+    async def _take(self, index: int, slot: Slot | None, claim: Claim, uid: str) -> Slot | None:
+        """Return the slot as it was written; None if another node was faster."""
         pool, node = self._pool, self._host.node
+        # The slot of another operation of this node has been checked, or is marked.
+        notes = unchecked() if self._turn is not None and (slot is None or not slot.held) else {}
         try:
             if slot is None:
-                await self._client.create(self._leases, new_slot(pool, index, claim, node, uid, self._now()))
+                body = new_slot(pool, index, claim, node, uid, self._now(), notes)
+                answer = await self._client.create(self._leases, body)
             else:
-                body = taken(slot, claim, node, uid, self._now())
-                await self._client.patch(f"{self._leases}/{pool.lease(index)}", body)
+                body = taken(slot, claim, node, uid, self._now(), notes)
+                answer = await self._client.patch(f"{self._leases}/{pool.lease(index)}", body)
         except Conflict:
-            return False
+            return None
         except NotFound as error:
             # An existing slot that is gone can be created by the next attempt. A missing namespace cannot.
             if slot is None:
                 raise Terminal(error.message, reason=Reason.LEASE_NAMESPACE_MISSING) from None
-            return False
-        return True
+            return None
+        return Slot(index, read_lease(decoded(LeaseObject, answer, f"write of {pool.lease(index)}")), uid)
 
     async def _read_uid(self) -> str:
         self._uid = (await self._client.node(self._host.node))["metadata"]["uid"]
@@ -250,7 +285,7 @@ def slots_of(host: FleetHost, api: KubeClient, settings: SlotSettings) -> FleetS
             SlotKind.DISRUPT,
             settings.max_unavailable,
             settings.pause,
-            KubeTurn(api, host.settings.node_name, order) if order.given else None,
+            KubeTurn(api, host.settings.node_name, order, host.clock) if order.given else None,
         ),
         # No pause and no order: a pull disturbs no workload.
         stage=slots(SlotKind.STAGE, settings.max_staging),

@@ -9,15 +9,17 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Required, TypedDict, TypeVar, cast
 
 from nodeagent.core.coordination.kube_objects import (
     MAINTENANCES,
     LeaseObject,
     MachineConfigPool,
     MachineOSConfig,
+    Name,
     Node,
     NodeMaintenance,
+    Texts,
 )
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.features.slots.decide.rollout import ClusterObjects
@@ -28,6 +30,19 @@ from nodeagent.update.ports.host import Clock
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 OS_CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineosconfigs"
 PREFIX: Final = "node-"
+# The functional form, because of the names of its keys.
+Reported = TypedDict(
+    "Reported",
+    {
+        "machineconfiguration.openshift.io/currentConfig": str,
+        "machineconfiguration.openshift.io/currentImage": str,
+        "machineconfiguration.openshift.io/desiredConfig": str,
+        "machineconfiguration.openshift.io/desiredImage": str,
+        "machineconfiguration.openshift.io/reason": str,
+        "machineconfiguration.openshift.io/state": str,
+    },
+    total=False,
+)
 T = TypeVar("T")
 
 
@@ -56,10 +71,28 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
     return ClusterObjects(nodes, pools, held, maintenances, images, now), unknown
 
 
-async def read_members(client: KubeClient) -> ClusterObjects:
-    """Return the nodes and the pools. Raises what the client raises."""
+class _Meta(TypedDict, total=False):
+    name: Required[Name]
+    labels: Texts | None
+    annotations: Reported | None
+
+
+class _Member(TypedDict):
+    """A Node without what only others read."""
+
+    metadata: _Meta
+
+
+async def read_members(client: KubeClient, not_older: str) -> ClusterObjects:
+    """Return the nodes, with their labels and what their agents report, and the pools. ``not_older`` is the
+    resourceVersion of a Node. Raises what the client raises."""
     # In a cluster without pools, the labels of the nodes are the pools.
-    return ClusterObjects(await client.objects("/api/v1/nodes", Node), await _list(client, POOLS, MachineConfigPool))
+    members = await client.metadata("/api/v1/nodes", _Member, not_older=not_older)
+    return ClusterObjects(cast("list[Node]", members), await read_pools(client))
+
+
+async def read_pools(client: KubeClient) -> list[MachineConfigPool]:
+    return await _list(client, POOLS, MachineConfigPool)
 
 
 async def _list(client: KubeClient, path: str, kind: type[T]) -> list[T]:

@@ -38,10 +38,11 @@ class Server:
     async def objects(self, *_: object, **__: object) -> Sequence[LeaseObject]:
         return ()
 
-    async def create(self, *_: object) -> None:
+    async def create(self, _path: str, body: dict[str, Any]) -> dict[str, Any]:
         self.created += 1
         if self.error is not None:
             raise self.error
+        return {**body, "metadata": {**body["metadata"], "uid": "u", "resourceVersion": "1"}}
 
 
 def slots(server: Server) -> KubeSlots:

@@ -12,8 +12,9 @@ from integration.fuzz.api import WHOLE
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
 from nodeagent.features.slots.decide.rollout import rollout_of, rollout_to_dict
-from nodeagent.features.slots.leases import KubeSlots, KubeTurn
+from nodeagent.features.slots.leases import KubeSlots
 from nodeagent.features.slots.objects import read_objects
+from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.kube.client import KubeClient
 from tests.kube.odd_answers import HOST, MISSING, Readers, odd, read_all
 from tests.kube.test_client import Clock
@@ -27,7 +28,7 @@ async def rollout(client: KubeClient) -> None:
 READERS: Final[Readers] = {
     "rollout": rollout,
     "slots": lambda client: KubeSlots(client, HOST, SlotPool("p", SlotKind.DISRUPT, 1), Clock()).check("op"),
-    "turn": lambda client: KubeTurn(client, "n", RolloutOrder(("a",), 1)).check(),
+    "turn": lambda client: KubeTurn(client, "n", RolloutOrder(("a",), 1), Clock()).check(),
 }
 
 

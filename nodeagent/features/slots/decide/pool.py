@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final
 
 from nodeagent.core.coordination.kube_objects import LeaseObject
@@ -25,9 +26,11 @@ from nodeagent.core.coordination.kube_time import micro_time, parse_time, second
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of, owner_of, read_lease
 
 Object = dict[str, Any]
-# Annotations of a slot: those of its holder, and the time and the node of its last release (``pool_pause``).
+# Annotations of a slot: those of its holder, the time and the node of its last release (``pool_pause``), and why it was
+# released before anything was disrupted (``turn.py``).
 NOTES: Final = ("requester", "operation", "reason", "instance")
 RELEASED: Final = "released"
+VERDICT: Final = "turn"
 # Part of the name of a Lease, and the value of a label, which has 63 characters at most.
 POOL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
@@ -116,20 +119,35 @@ def free_indices(pool: SlotPool, slots: Sequence[Slot], first: int) -> Sequence[
     return [*free[turn:], *free[:turn]]
 
 
-def new_slot(pool: SlotPool, index: int, claim: Claim, node: str, node_uid: str, now: float | None) -> Object:
-    """``now`` is by the server's clock and only for display; None if it is not known."""
+def new_slot(
+    pool: SlotPool,
+    index: int,
+    claim: Claim,
+    node: str,
+    node_uid: str,
+    now: float | None,
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> Object:
+    """``notes`` are further annotations. ``now`` is by the server's clock; None if it is not known."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": pool.lease(index), "labels": dict(pool.labels), **_meta(claim, node, node_uid)},
+        "metadata": {"name": pool.lease(index), "labels": dict(pool.labels), **_meta(claim, node, node_uid, notes)},
         "spec": _spec(claim, node, now),
     }
 
 
-def taken(slot: Slot, claim: Claim, node: str, node_uid: str, now: float | None) -> Object:
+def taken(
+    slot: Slot,
+    claim: Claim,
+    node: str,
+    node_uid: str,
+    now: float | None,
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> Object:
     """Return a merge patch that takes a free slot or changes its operation. It fails if the slot has changed."""
     # The time of the last release stays: a slot that has one is never deleted by an agent, so that no pause is lost.
-    meta = {**_meta(claim, node, node_uid), "resourceVersion": slot.lease.version}
+    meta = {**_meta(claim, node, node_uid, notes), "resourceVersion": slot.lease.version}
     return {"metadata": meta, "spec": _spec(claim, node, now)}
 
 
@@ -139,8 +157,8 @@ def _spec(claim: Claim, node: str, now: float | None) -> Object:
     return {"holderIdentity": f"{node}/{claim.operation}", **times}
 
 
-def _meta(claim: Claim, node: str, node_uid: str) -> Object:
-    return {"annotations": notes_of(claim), "ownerReferences": owner_of(node, node_uid)}
+def _meta(claim: Claim, node: str, node_uid: str, notes: Mapping[str, str]) -> Object:
+    return {"annotations": {**notes_of(claim), **notes}, "ownerReferences": owner_of(node, node_uid)}
 
 
 # Seconds by which a release may be in the future: the widths of two server's clocks.
@@ -186,6 +204,8 @@ def pool_pause(
 
 def _of(slot: Slot, pause: float, earliest: float, latest: float, seen: Callable[[Slot], float]) -> PoolPause:
     time, _, node = slot.lease.notes.get(RELEASED, "").partition(" ")
+    if not time and VERDICT in slot.lease.notes:
+        return PoolPause(0.0)
     at = parse_time(time)
     # No agent writes a time ahead of the server's, so one of those would keep the pool paused for no cause.
     if at is None or at > latest + SLACK:

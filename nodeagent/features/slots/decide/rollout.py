@@ -196,6 +196,11 @@ def _labels(node: Node) -> Mapping[str, str]:
     return node["metadata"].get("labels") or {}
 
 
+def pool_of(node: Node, pools: Sequence[MachineConfigPool]) -> str | None:
+    """Return the pool of a node; None for a node of no pool."""
+    return _pool_of(node, pools) if pools else _group(node)
+
+
 def _pool_of(node: Node, pools: Sequence[MachineConfigPool]) -> str | None:
     """Return the pool as the machine-config-operator decides. A node of two custom pools, of which ``arbiter`` is one,
     belongs to none: neither gives it a config."""
