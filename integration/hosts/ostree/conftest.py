@@ -25,7 +25,6 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts import overlay
 from integration.hosts.container import container_host
 from integration.hosts.container.conftest import finish, package, pytest_runtest_makereport, required, say
-from integration.hosts.errors import Unavailable
 from integration.hosts.locks import claim
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.ostree_host import OstreeHost
@@ -174,11 +173,7 @@ def node_at_a(make_node_at_a: OstreeHostMaker) -> OstreeHost:
 
 @pytest.fixture(scope="session")
 def bootc_repo(say: Callable[[str], None]) -> Iterator[OstreeRepo]:
-    try:
-        OSTREE_CONTAINER.find()
-    except Unavailable as error:
-        # Also in CI, which has no time to build it.
-        pytest.skip(str(error))
+    required(OSTREE_CONTAINER.find, "the hosts with bootc cannot run here")
     grown = required(lambda: OstreeRepo(Flavour.BOOTC, say))
     container_host.sweep()
     yield grown
