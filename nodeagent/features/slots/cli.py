@@ -16,8 +16,10 @@ from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
 from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import Refused
+from nodeagent.features.slots.decide.fleet_json import rollout_to_dict
 from nodeagent.features.slots.decide.grouped import Group, attention, configs, groups, why
-from nodeagent.features.slots.decide.rollout import PoolRollout, Rollout, rollout_of, rollout_to_dict
+from nodeagent.features.slots.decide.rollout import PoolRollout, Rollout, rollout_of
+from nodeagent.features.slots.decide.stuck import StuckSlot, stuck_slots
 from nodeagent.features.slots.objects import read_objects
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.host.clock import SystemClock
@@ -60,17 +62,18 @@ def run(args: argparse.Namespace) -> int:
             reason=SlotReason.NO_FLEET,
             hint="is it the right cluster? (--kubeconfig, --context)",
         )
+    stuck = stuck_slots(seen.slots, {node["metadata"]["name"]: node for node in seen.nodes}, fleet, seen.now)
     if args.json:
-        emit(rollout_to_dict(fleet, unknown))
+        emit(rollout_to_dict(fleet, unknown, stuck))
     else:
-        _describe(fleet, unknown, every=args.all)
+        _describe(fleet, unknown, stuck, every=args.all)
     if fleet.complete:
         return 0
     # A script waits for nodes that only need time, and calls an operator for a degraded one.
     return DEGRADED if fleet.degraded else WAITING
 
 
-def _describe(fleet: Rollout, unknown: Sequence[str], *, every: bool) -> None:
+def _describe(fleet: Rollout, unknown: Sequence[str], stuck: Sequence[StuckSlot], *, every: bool) -> None:
     headers = ["POOL", "CONFIG", "NODES", *(word.upper() for word in COUNTS), "FLAGGED", "STATE"]
     table(headers, [_row(pool) for pool in fleet.pools], right=range(2, 8))
     rows = list(_members(fleet))
@@ -80,6 +83,9 @@ def _describe(fleet: Rollout, unknown: Sequence[str], *, every: bool) -> None:
     elif rows:
         print()
         _describe_groups(groups(fleet))
+    if stuck:
+        print()
+        table(["SLOT", "HOLDER", "SINCE", "WHY", "TO FREE IT"], [_slot_row(slot) for slot in stuck])
     if lines := list(_lines(fleet, unknown)):
         print()
         print("\n".join(lines))
@@ -114,6 +120,10 @@ def _row(pool: PoolRollout) -> list[str]:
         str(len(pool.flagged)),
         ", ".join(words),
     ]
+
+
+def _slot_row(slot: StuckSlot) -> list[str]:
+    return [printable(cell) for cell in (slot.name, slot.node, slot.since, slot.why, slot.command)]
 
 
 def _members(fleet: Rollout) -> Iterator[list[str]]:

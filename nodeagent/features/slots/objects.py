@@ -23,12 +23,14 @@ from nodeagent.core.coordination.kube_objects import (
 )
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.features.slots.decide.rollout import ClusterObjects
+from nodeagent.features.slots.decide.stuck import NAMESPACE, SLOT_LABEL
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.update.ports.host import Clock
 
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 OS_CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineosconfigs"
+SLOTS: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 PREFIX: Final = "node-"
 # The functional form, because of the names of its keys.
 Reported = TypedDict(
@@ -57,6 +59,7 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
     pools = await _list(client, POOLS, MachineConfigPool)
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     leases = await _list_if_allowed(client, path, LeaseObject, unknown)
+    slots = await _list_if_allowed(client, SLOTS, LeaseObject, unknown, labelSelector=SLOT_LABEL)
     maintenances = await _list_if_allowed(client, MAINTENANCES, NodeMaintenance, unknown)
     before = len(unknown)
     layered = await _list_if_allowed(client, OS_CONFIGS, MachineOSConfig, unknown) if pools else []
@@ -68,7 +71,7 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
         now = None
     named = ((lease["metadata"]["name"], lease) for lease in leases)
     held = {name.removeprefix(PREFIX): lease for name, lease in named if name.startswith(PREFIX)}
-    return ClusterObjects(nodes, pools, held, maintenances, images, now), unknown
+    return ClusterObjects(nodes, pools, held, maintenances, images, now, slots), unknown
 
 
 class _Meta(TypedDict, total=False):
@@ -95,17 +98,17 @@ async def read_pools(client: KubeClient) -> list[MachineConfigPool]:
     return await _list(client, POOLS, MachineConfigPool)
 
 
-async def _list(client: KubeClient, path: str, kind: type[T]) -> list[T]:
+async def _list(client: KubeClient, path: str, kind: type[T], **query: str) -> list[T]:
     try:
-        return await client.objects(path, kind)
+        return await client.objects(path, kind, **query)
     except NotFound:
         # The cluster does not have this kind.
         return []
 
 
-async def _list_if_allowed(client: KubeClient, path: str, kind: type[T], unknown: list[str]) -> list[T]:
+async def _list_if_allowed(client: KubeClient, path: str, kind: type[T], unknown: list[str], **query: str) -> list[T]:
     try:
-        return await _list(client, path, kind)
+        return await _list(client, path, kind, **query)
     except Forbidden as error:
         unknown.append(error.message)
         return []

@@ -40,11 +40,21 @@ class Pool(Keys):
     members: Annotated[list[Member], about("its nodes")]
 
 
+class Stuck(Keys):
+    name: Annotated[str, about("of the Lease")]
+    pool: Annotated[str, about("of the slot, as slots.pool names it")]
+    node: Annotated[str, about("its holder")]
+    since: Annotated[str, about("when it was taken; empty if that is not known")]
+    why: Annotated[str, about("why the holder does not give it back")]
+    command: Annotated[str, about("what frees it, after a look at the node")]
+
+
 class Fleet(Keys):
     schema: Annotated[Literal["nodeagent/fleet/v1"], about("the schema of this object")]
     complete: Annotated[bool, about("whether all pools are complete")]
     pools: Annotated[list[Pool], about("all pools")]
     unmanaged: Annotated[list[str], about("nodes of no pool, for which no controller names a config")]
+    stuck_slots: Annotated[list[Stuck], about("slots whose holder does not give them back")]
     unknown: Annotated[list[str], about("objects that could not be read, so that flags may be missing")]
 
 

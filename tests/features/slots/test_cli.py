@@ -12,6 +12,7 @@ import pytest
 
 from nodeagent.cli.main import main
 from tests.features.slots.decide.test_rollout import A, B, lease, node, pool
+from tests.features.slots.decide.test_stuck import slot
 from tests.kube.fleet import Fleet, fleet
 from tests.kube.server import Answer
 from tests.support.golden import Golden
@@ -19,6 +20,7 @@ from tests.support.golden import Golden
 __all__ = ["fleet"]
 
 POOLS = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
+SLOTS = "/apis/coordination.k8s.io/v1/namespaces/nodeagent/leases"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases"
 
 
@@ -80,6 +82,20 @@ async def test_reasons_without_end_are_counted(fleet: Fleet, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "280 more nodes with 280 other reasons; --all lists each node" in printed
     assert len(printed.splitlines()) < 50
+
+
+@pytest.mark.finding("cluster: dead slot holders", "`fleet status` names a slot that no holder gives back.")
+async def test_a_slot_of_a_dead_holder_is_named(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    held = [slot("w9/u1", "w9"), slot("w1/u1", "w1")]
+    held[1]["metadata"] |= {"name": "slot-disrupt-workers-1"}
+    fleet.api.lists = nodes(node("w1", A, B, "Working")) | {POOLS: [pool("worker", B)], SLOTS: held}
+    assert await fleet.status() == 4
+    golden("fleet", "a dead holder", capsys.readouterr().out)
+    await fleet.status("--json")
+    (stuck,) = json.loads(capsys.readouterr().out)["stuck_slots"]
+    assert (stuck["node"], stuck["command"]) == ("w9", "kubectl delete lease -n nodeagent slot-disrupt-workers-0")
 
 
 async def test_degraded(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:

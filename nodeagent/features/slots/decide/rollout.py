@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from nodeagent.core.coordination.annotations import ControllerRequest, DaemonState, clean, read_request
 from nodeagent.core.coordination.gates import Gate, maintenance_gates, node_gates
@@ -31,7 +29,6 @@ from nodeagent.core.coordination.operations import is_by_operator
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.reasons import Reason
 
-SCHEMA: Final = "nodeagent/fleet/v1"
 POOL_LABEL: Final = "nodeagent.org/pool"
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"
 ROLE: Final = "node-role.kubernetes.io/"
@@ -52,9 +49,9 @@ class NodeProgress(StrEnum):
 class ClusterObjects:
     """The objects that were read.
 
-    ``leases`` are node leases by the name of the node. ``images`` are the images of pools in image mode by the name of
-    the pool, "" for one that is not built yet, None if that is not known. ``now`` is the API server's time in seconds
-    since the epoch, None if it sent none.
+    ``leases`` are node leases by the name of the node, ``slots`` those of all pools. ``images`` are the images of pools
+    in image mode by the name of the pool, "" for one that is not built yet, None if that is not known. ``now`` is the
+    API server's time in seconds since the epoch, None if it sent none.
     """
 
     nodes: Sequence[Node]
@@ -63,6 +60,7 @@ class ClusterObjects:
     maintenances: Sequence[NodeMaintenance] = ()
     images: Mapping[str, str] | None = None
     now: float | None = None
+    slots: Sequence[LeaseObject] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,27 +346,3 @@ def _held(data: LeaseObject | None, now: float | None) -> Gate | None:
     purpose = f": {lease.holder_notes['reason']}" if lease.holder_notes.get("reason") else ""
     since = f" since {lease.acquired}" if lease.acquired else ""
     return Gate(Reason.LEASE_HELD, clean(f"{who} holds the node lease{since}{purpose}"))
-
-
-def rollout_to_dict(rollout: Rollout, unknown: Sequence[str]) -> dict[str, Any]:
-    """``unknown`` are messages about objects that could not be read, so that flags may be missing."""
-    return {
-        "schema": SCHEMA,
-        "complete": rollout.complete,
-        "pools": [
-            {
-                "name": pool.name,
-                "target": pool.target,
-                "paused": pool.paused,
-                "complete": pool.complete,
-                "troubles": list(pool.troubles),
-                "nodes": len(pool.members),
-                **{str(progress): len(pool.having(progress)) for progress in NodeProgress},
-                "flagged": len(pool.flagged),
-                "members": msgspec.to_builtins(list(pool.members)),
-            }
-            for pool in rollout.pools
-        ],
-        "unmanaged": list(rollout.unmanaged),
-        "unknown": list(unknown),
-    }

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from nodeagent.features.slots.decide.fleet_json import rollout_to_dict
 from nodeagent.features.slots.decide.rollout import (
     ClusterObjects,
     NodeProgress,
     NodeRollout,
     Rollout,
     rollout_of,
-    rollout_to_dict,
 )
 
 A, B = "rendered-a", "rendered-b"
