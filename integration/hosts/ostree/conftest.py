@@ -230,3 +230,22 @@ def bootc_node(make_bootc_host: OstreeHostMaker, publish_bootc: Publish, package
     host.boot()
     agent.wait_daemon(host)
     return host
+
+
+@pytest.fixture
+def publish_bootc_node(publish_bootc: Publish, package: Path) -> Publish:
+    """Makes the image of a tree with nodeagent in it that hosts with bootc can update to."""
+    return lambda tree: publish_bootc(tree.having(parts.package(package)))
+
+
+@pytest.fixture
+def bootc_node_at_a(make_bootc_host: OstreeHostMaker, publish_bootc_node: Publish) -> OstreeHost:
+    """A host with bootc and nodeagent, whose current config is `a` with the image of A."""
+    host = make_bootc_host(publish_bootc_node(A))
+    agent.settings(host, SMALL)
+    host.write(agent.POLICY, updates.POLICY)
+    host.boot()
+    agent.wait_daemon(host)
+    agent.apply(host, updates.config("a", publish_bootc_node(A)))
+    agent.wait_done(host, "a")
+    return host

@@ -13,12 +13,11 @@ import pytest
 
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.errors import CommandFailed
-from integration.hosts.ostree import small_registry
 from integration.hosts.ostree.conftest import IMAGE, Publish
 from integration.hosts.ostree.disk import OSNAME
 from integration.hosts.ostree.ostree_host import STAGED, OstreeHost
+from integration.hosts.ostree.registry_faults import behave, blobs, misbehave, requests
 from integration.hosts.ostree.test_harness import reboot
-from integration.trees import parts
 from integration.trees.encapsulated import Encapsulated
 from integration.trees.image_registry import Published
 from integration.trees.ostree_repo import Commit, OstreeRepo
@@ -62,25 +61,9 @@ def commit_of(host: OstreeHost, image: Published) -> str:
     return host.run(["ostree", f"--repo={REPO}", "rev-parse", ref]).stdout.strip()
 
 
-def misbehave(host: OstreeHost, **fault: Any) -> None:
-    host.write(f"{parts.REGISTRY_STATE}/{small_registry.FAULTS}", json.dumps(fault))
-
-
-def behave(host: OstreeHost) -> None:
-    host.run(["rm", f"{parts.REGISTRY_STATE}/{small_registry.FAULTS}"])
-
-
 def anonymous(output: str) -> str:
     """Replace digests and sizes, which are those of the trees."""
     return re.sub(r"\([\d.]+.[kMG]?B\)", "(SIZE)", re.sub("[0-9a-f]{64}", "DIGEST", output))
-
-
-def requests(host: OstreeHost) -> list[str]:
-    return host.read_text(f"{parts.REGISTRY_STATE}/{small_registry.REQUESTS}").splitlines()
-
-
-def blobs(host: OstreeHost) -> set[str]:
-    return {line.rpartition("/")[2] for line in requests(host) if "/blobs/" in line}
 
 
 def test_an_update_without_bootc(bootc_host: OstreeHost, publish_bootc: Publish) -> None:

@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
-from integration.hosts.ostree.conftest import SMALL, OstreeHostMaker, Publish
+from integration.hosts.ostree.conftest import Publish
 from integration.hosts.ostree.ostree_host import STAGED, OstreeHost
 from integration.hosts.ostree.test_bootc_ground import LOCK
 from integration.hosts.ostree.test_harness import reboot
-from integration.trees import parts
 from integration.trees.image_registry import Published
-from integration.trees.tree import CONTENT, DEFAULTS, A, B, Tree
+from integration.trees.tree import CONTENT, DEFAULTS, A, B
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import UpdateWaiting
 
-PublishNode = Callable[[Tree], Published]
 TIMER = "bootc-fetch-apply-updates.timer"
 UNITS = {
     TIMER.replace(".timer", ".service"): "[Service]\nType=oneshot\nExecStart=/usr/bin/true\n",
@@ -29,21 +24,13 @@ UNITS = {
 
 
 @pytest.fixture
-def publish_node(publish_bootc: Publish, package: Path) -> PublishNode:
-    return lambda tree: publish_bootc(tree.having(parts.package(package)))
+def publish_node(publish_bootc_node: Publish) -> Publish:
+    return publish_bootc_node
 
 
 @pytest.fixture
-def node(make_bootc_host: OstreeHostMaker, publish_node: PublishNode) -> OstreeHost:
-    """A host with A, whose current config is `a` with that image."""
-    host = make_bootc_host(publish_node(A))
-    agent.settings(host, SMALL)
-    host.write(agent.POLICY, updates.POLICY)
-    host.boot()
-    agent.wait_daemon(host)
-    agent.apply(host, updates.config("a", publish_node(A)))
-    agent.wait_done(host, "a")
-    return host
+def node(bootc_node_at_a: OstreeHost) -> OstreeHost:
+    return bootc_node_at_a
 
 
 def problem(host: OstreeHost, reason: str) -> str:
@@ -66,7 +53,7 @@ def with_reboot(name: str, image: Published) -> str:
     return agent.machine_config(name, files=files, units=unit, osImageURL=image.by_digest)
 
 
-def test_an_os_that_bootc_stages(node: OstreeHost, publish_node: PublishNode) -> None:
+def test_an_os_that_bootc_stages(node: OstreeHost, publish_node: Publish) -> None:
     """Named, waited for, booted by a reboot of bootc's own, and named again as the cause of the drift."""
     a, b = publish_node(A), publish_node(B)
     node.run(["bootc", "switch", b.by_digest])
@@ -100,7 +87,7 @@ def test_an_os_that_bootc_stages(node: OstreeHost, publish_node: PublishNode) ->
 
 
 @pytest.mark.long
-def test_a_locked_deployment_of_bootc(node: OstreeHost, publish_node: PublishNode) -> None:
+def test_a_locked_deployment_of_bootc(node: OstreeHost, publish_node: Publish) -> None:
     """As `bootc upgrade --download-only` leaves it: no reboot boots it, and nothing replaces it."""
     node.write(LOCK, "")
     node.run(["bootc", "switch", publish_node(B).by_digest])
@@ -117,7 +104,7 @@ def test_a_locked_deployment_of_bootc(node: OstreeHost, publish_node: PublishNod
     updates.wait_updated(node, "l", A)
 
 
-def test_what_bootc_does_to_a_deployment_of_the_agent(node: OstreeHost, publish_node: PublishNode) -> None:
+def test_what_bootc_does_to_a_deployment_of_the_agent(node: OstreeHost, publish_node: Publish) -> None:
     agent.apply_command(node, updates.config("b", publish_node(B)), "--no-reboot")
     node.wait_for(lambda: agent.status(node)["reason"] == "RebootRequired", "it is staged and waits", updates.WAIT)
     ours = node.deployments()[0]
@@ -136,7 +123,7 @@ def test_what_bootc_does_to_a_deployment_of_the_agent(node: OstreeHost, publish_
     assert node.deployments()[0].serial == ours.serial + 1
 
 
-def test_a_rollback_that_bootc_queues(node: OstreeHost, publish_node: PublishNode) -> None:
+def test_a_rollback_that_bootc_queues(node: OstreeHost, publish_node: Publish) -> None:
     b = publish_node(B)
     agent.apply(node, updates.config("b", b))
     updates.wait_updated(node, "b", B)
@@ -153,7 +140,7 @@ def test_a_rollback_that_bootc_queues(node: OstreeHost, publish_node: PublishNod
     assert node.reboots == 2
 
 
-def test_the_timer_and_a_writable_usr(node: OstreeHost, publish_node: PublishNode) -> None:
+def test_the_timer_and_a_writable_usr(node: OstreeHost, publish_node: Publish) -> None:
     for name, text in UNITS.items():
         node.write(f"/run/systemd/system/{name}", text)
     node.run(["systemctl", "start", TIMER])
@@ -166,7 +153,7 @@ def test_the_timer_and_a_writable_usr(node: OstreeHost, publish_node: PublishNod
     assert "/usr was made writable" in node.run(["nodeagent", "plan", "/root/b.yaml"]).stdout
 
 
-def test_a_default_that_another_os_brought(node: OstreeHost, publish_node: PublishNode) -> None:
+def test_a_default_that_another_os_brought(node: OstreeHost, publish_node: Publish) -> None:
     """A managed file that was equal to the old default is merged by an update of bootc, too."""
     a = publish_node(A)
     files = {updates.MINE: "mine of m\n", DEFAULTS: A.files[DEFAULTS]}

@@ -3,55 +3,31 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from integration.hosts import nodeagent_client as agent
-from integration.hosts.ostree import small_registry, updates
-from integration.hosts.ostree.conftest import SMALL, OstreeHostMaker, Publish
+from integration.hosts.ostree import updates
+from integration.hosts.ostree.conftest import Publish
 from integration.hosts.ostree.ostree_host import STAGED, OstreeHost
-from integration.trees import parts
-from integration.trees.image_registry import Published
-from integration.trees.tree import A, B, Tree
+from integration.hosts.ostree.registry_faults import behave, misbehave, wait_pulling
+from integration.trees.tree import A, B
 
 PULL = "nodeagent-pull.service"
 DEPLOY = "nodeagent-deploy.service"
 SLOW = f"/etc/systemd/system/{DEPLOY}.d/slow.conf"
-BootcPublish = Callable[[Tree], Published]
 
 
 @pytest.fixture
-def publish_node(publish_bootc: Publish, package: Path) -> BootcPublish:
-    """Makes the image of a tree with nodeagent in it."""
-    return lambda tree: publish_bootc(tree.having(parts.package(package)))
+def publish_node(publish_bootc_node: Publish) -> Publish:
+    return publish_bootc_node
 
 
 @pytest.fixture
-def node(make_bootc_host: OstreeHostMaker, publish_node: BootcPublish) -> OstreeHost:
-    """A host with A, whose current config is `a` with that image."""
-    host = make_bootc_host(publish_node(A))
-    agent.settings(host, SMALL)
-    host.write(agent.POLICY, updates.POLICY)
-    host.boot()
-    agent.wait_daemon(host)
-    agent.apply(host, updates.config("a", publish_node(A)))
-    agent.wait_done(host, "a")
-    return host
+def node(bootc_node_at_a: OstreeHost) -> OstreeHost:
+    return bootc_node_at_a
 
 
-def misbehave(host: OstreeHost, **fault: Any) -> None:
-    host.write(f"{parts.REGISTRY_STATE}/{small_registry.FAULTS}", json.dumps(fault))
-
-
-def behave(host: OstreeHost) -> None:
-    host.run(["rm", f"{parts.REGISTRY_STATE}/{small_registry.FAULTS}"])
-
-
-def test_an_update_and_the_way_back(node: OstreeHost, publish_node: BootcPublish) -> None:
+def test_an_update_and_the_way_back(node: OstreeHost, publish_node: Publish) -> None:
     b = publish_node(B)
     updates.block_reboot(node)
     agent.apply(node, updates.config("b", b, kernelArguments=["added=1", 'quoted="a b"']))
@@ -69,14 +45,13 @@ def test_an_update_and_the_way_back(node: OstreeHost, publish_node: BootcPublish
     assert not node.exists(STAGED)
 
 
-def test_pulls_that_fail(node: OstreeHost, publish_node: BootcPublish) -> None:
+def test_pulls_that_fail(node: OstreeHost, publish_node: Publish) -> None:
     b = publish_node(B)
     agent.apply(node, updates.config("wrong", f"{b.name}@sha256:{'0' * 64}"))
     updates.wait_degraded(node, "ImageNotFound")
     misbehave(node, of="/blobs/", hang=True)
     updates.apply_again(node, updates.config("b", b))
-    requested = f"{parts.REGISTRY_STATE}/{small_registry.REQUESTS}"
-    node.wait_for(lambda: "/blobs/" in node.read_text(requested), "a layer is on the way")
+    wait_pulling(node, updates.WAIT)
     # As an admin does, or a host without memory.
     node.run(["systemctl", "kill", "--signal=KILL", PULL])
     behave(node)
@@ -85,7 +60,7 @@ def test_pulls_that_fail(node: OstreeHost, publish_node: BootcPublish) -> None:
 
 
 @pytest.mark.parametrize("agent_too", [False, True])
-def test_what_a_killed_deploy_has_staged(node: OstreeHost, publish_node: BootcPublish, agent_too: bool) -> None:
+def test_what_a_killed_deploy_has_staged(node: OstreeHost, publish_node: Publish, agent_too: bool) -> None:
     """It is removed, whether the agent lives on or not. Nothing of it is ever unlocked."""
     node.write(SLOW, "[Service]\nExecStartPost=/usr/bin/sleep infinity\n")
     node.run(["systemctl", "daemon-reload"])
@@ -104,7 +79,7 @@ def test_what_a_killed_deploy_has_staged(node: OstreeHost, publish_node: BootcPu
 
 
 @pytest.mark.long
-def test_a_full_disk(node: OstreeHost, publish_node: BootcPublish) -> None:
+def test_a_full_disk(node: OstreeHost, publish_node: Publish) -> None:
     agent.settings(node, {"os": {"free_space": 0}})
     node.run(["systemctl", "restart", agent.UNIT])
     agent.wait_daemon(node)
