@@ -208,6 +208,34 @@ async def test_a_start_without_the_server(tmp_path: Path) -> None:
     assert side.changes == []
 
 
+async def test_a_slow_read_of_the_store_does_not_bring_an_older_config_back(tmp_path: Path) -> None:
+    """Both its task and a caller begin with the store; the caller's read ends when a newer config is there."""
+
+    class Slow(Memory):
+        def __init__(self) -> None:
+            super().__init__(ConfigSource(B, "digest", b"text"))
+            self.reads: list[asyncio.Event] = []
+
+        async def fetched(self) -> ConfigSource | None:
+            was = self.source
+            self.reads.append(asyncio.Event())
+            if len(self.reads) <= 2:
+                await self.reads[-1].wait()
+            return was
+
+    api, memory = Api({DESIRED: A}), Slow()
+    api.config(A)
+    async with agent(tmp_path, api, memory) as side:
+        await until(lambda: memory.reads)
+        late = asyncio.create_task(side.shake.desired())
+        await until(lambda: memory.reads[1:])
+        memory.reads[0].set()
+        await until(lambda: side.changes)
+        memory.reads[1].set()
+        await late
+        assert await side.names() == A
+
+
 async def test_the_desired_config_stays_while_the_next_cannot_be_fetched(tmp_path: Path) -> None:
     api = Api({DESIRED: A})
     api.config(A)

@@ -17,6 +17,7 @@ from nodeagent.features.cluster.decide.drain import (
     eviction,
     is_blocked,
     pause_after,
+    protected_pod,
     remaining_pod,
     remedy,
 )
@@ -203,6 +204,11 @@ def test_the_reason_of_a_remaining_pod(
 ) -> None:
     left = remaining_pod(what, failure, words)
     assert (left.cause, left.why) == (cause, why)
+
+
+def test_the_reason_of_a_protected_pod() -> None:
+    assert protected_pod(pod(), EvictionClass.UNMANAGED).cause == PodWait.UNMANAGED
+    assert protected_pod(pod(), EvictionClass.LOCAL_DATA).cause == PodWait.LOCAL_DATA
 
 
 @pytest.mark.parametrize(
