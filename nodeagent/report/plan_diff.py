@@ -19,6 +19,7 @@ from nodeagent.core.plan.change import Change, Plan
 from nodeagent.core.plan.entries import entries_by_path
 from nodeagent.core.plan.plan_values import NO_DISK, Disk, binary
 from nodeagent.core.redact import redact
+from nodeagent.core.validate.certificates import named
 
 # Bytes and lines of one side; larger files have no diff.
 MAX_BYTES: Final = 256 * 1024
@@ -89,6 +90,9 @@ def _compare(path: str, before: FileTreeEntry | None, after: FileTreeEntry | Non
     head = f"--- {names[0]}\n+++ {names[1]}\n"
     if binary(was) or binary(now):
         return f"{head}binary content differs: {len(was)} bytes, then {len(now)}\n"
+    if max(len(was), len(now)) <= MAX_BYTES:
+        # A certificate is public, and its base64 is nothing that an operator could read.
+        was, now = named(was), named(now)
     if max(len(was), len(now)) > MAX_BYTES or max(was.count(b"\n"), now.count(b"\n")) > MAX_LINES:
         return f"{head}too large for a diff: {len(was)} bytes, then {len(now)}\n"
     first, second = (redact(side.decode(errors="replace")).splitlines() for side in (was, now))

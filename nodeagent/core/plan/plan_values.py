@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the entries of a plan differ: line counts, modes, owners, states of units, arguments, images, keys.
 
-No value is a secret: SSH keys are fingerprints, a password is only "changed", other texts are redacted. The lines of a
-file that other users cannot read are counted for ``private`` plans only, because counts show whether a guessed line is
-in the file.
+No value is a secret: SSH keys are fingerprints, certificates are subject and expiry, a password is only "changed",
+other texts are redacted. The lines of a file that other users cannot read are counted, and its certificates named, for
+``private`` plans only, because counts show whether a guessed line is in the file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
 from nodeagent.core.plan.change import Change, ChangeKind, Detail, Plan
 from nodeagent.core.redact import redact
 from nodeagent.core.validate import ssh_key
+from nodeagent.core.validate.certificates import certificates
 
 # Entries of the host at paths where it differs from the old config, or that the old config does not manage.
 Disk = Mapping[str, FileTreeEntry]
@@ -27,6 +28,8 @@ NO_DISK: Final[Disk] = {}
 
 # Details of one change: a user can have many keys, a config many kernel arguments.
 MAX_DETAILS: Final = 50
+# Certificates of one change: a bundle may have hundreds.
+MAX_CERTIFICATES: Final = 10
 # Bytes of a file that decide whether it is text, as in git.
 SNIFFED: Final = 8000
 READ_BY_OTHERS: Final = 0o004
@@ -169,6 +172,8 @@ def _file(was: FileTreeEntry | None, now: FileTreeEntry | None, *, private: bool
         shown = private or all(side is None or side.mode & READ_BY_OTHERS for side in (was, now))
         contents = [None if side is None else side.content for side in (was, now)]
         yield _content("content", contents[0], contents[1], counted=shown)
+        if shown:
+            yield from _certificates(contents[0] or b"", contents[1] or b"")
     if now is None:
         return
     # Of a new file, only what is unusual is worth a line.
@@ -177,6 +182,16 @@ def _file(was: FileTreeEntry | None, now: FileTreeEntry | None, *, private: bool
         yield Detail("mode", f"{mode:04o}" if was else "", f"{now.mode:04o}")
     if _owner(now) != owner and (was is None or _comparable(was, now)):
         yield Detail("owner", owner if was else "", _owner(now))
+
+
+def _certificates(was: bytes, now: bytes) -> Iterator[Detail]:
+    """Yield the certificates of which only one side has the bytes, those that are added first."""
+    after, before = (dict.fromkeys(map(str, side)) for side in (certificates(now, was), certificates(was, now)))
+    details = [Detail("certificate", after=text) for text in after if text not in before]
+    details += [Detail("certificate", before=text) for text in before if text not in after]
+    yield from details[:MAX_CERTIFICATES]
+    if (more := len(details) - MAX_CERTIFICATES) > 0:
+        yield Detail("certificates", after=f"{more} more")
 
 
 def _owner(entry: FileTreeEntry) -> str:
