@@ -56,7 +56,7 @@ SINCE ?= main
 # `make mutants MUTANTS="--seed 3 --count 20 core/plan"`
 MUTANTS ?=
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster cluster-tools node-tools node-long bootupd ostree-container vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs fuzz clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster api node cluster-tools node-tools node-long bootupd ostree-container vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -141,8 +141,14 @@ bootupd: venv ## the real bootupd for one test of long, built with cargo (ten mi
 ostree-container: venv ## the real `ostree container` for the tests of bootc hosts, built with cargo (three minutes of a core, once)
 	@$(BIN)/python -m integration.trees.ostree_container
 
+# Two targets: where one failed, .ci/run repeats what failed in it, and still runs the other.
 cluster: venv ## ring 3: a real API server, and nodes with a real kubelet
+	@$(MAKE) --no-print-directory -k -j1 api node
+
+api: venv ## ring 3, the part on a real API server and etcd
 	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
+
+node: venv ## ring 3, the part on nodes with a real kubelet
 	@$(NODE_TESTS) -m "not long"
 
 node-long: venv ## ring 3, the long part: changes and reboots of a control plane of three nodes, static pods as members

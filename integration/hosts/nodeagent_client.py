@@ -39,7 +39,7 @@ FAST: Mapping[str, Any] = {
 """Settings with which nothing takes longer than a test wants to wait; everything else is as shipped."""
 
 DEGRADED_LASTS = 3.0  # seconds after which a Degraded is about the config that is waited for
-DONE_TIMEOUT = 120.0  # seconds for an update without a reboot, on a busy machine
+DONE_TIMEOUT = 180.0  # seconds for an update without a reboot, on a busy machine
 REBOOT_TIMEOUT = 180.0
 RECENT = 1000  # entries of the history: all
 

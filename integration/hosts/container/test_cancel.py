@@ -108,7 +108,7 @@ def test_restarted_services_get_their_files_back(make_node: HostMaker) -> None:
     )
     agent.write_desired(host, machine_config("first", files={"/etc/slow.conf": "one"}))
     host.wait_for(lambda: agent.status(host)["phase"] == "Verifying", "the first config settles")
-    wait_done(host, "first", timeout=90)
+    wait_done(host, "first")
     # While its action runs.
     host.write(HOLD, "")
     agent.apply(host, machine_config("acting", files={"/etc/slow.conf": "two"}))

@@ -46,7 +46,7 @@ def test_a_reload_that_is_only_logged_as_failed_is_reverted(make_node: HostMaker
     agent.apply(host, config("good", 'seccomp_profile = "/etc/passwd"'))
     wait_done(host, "good")
     agent.write_desired(host, config("bad", 'seccomp_profile = "/missing.json"'))
-    entry = agent.wait_outcome(host, "bad", 60)
+    entry = agent.wait_outcome(host, "bad")
     assert (entry["outcome"], entry["reason"]) == ("reverted", "ReloadRejected")
     assert "/missing.json" in entry["message"]
     assert "/etc/passwd" in host.read_text(DROPIN)
@@ -76,11 +76,11 @@ def test_the_running_configuration_proves_a_reload_that_is_not_logged(make_node:
     agent.apply(host, config("first", 'log_level = "fatal"'))
     wait_done(host, "first")
     agent.apply(host, config("heard", 'log_level = "panic"'))
-    wait_done(host, "heard", 60)
+    wait_done(host, "heard")
     assert "did not log" not in agent.history(host)[0]["message"]
     host.write("/run/deaf", "")
     agent.write_desired(host, config("deaf", 'log_level = "fatal"'))
-    entry = agent.wait_outcome(host, "deaf", 120)
+    entry = agent.wait_outcome(host, "deaf")
     assert (entry["outcome"], entry["reason"]) == ("reverted", "ReloadRejected")
     assert "crio.runtime.log_level" in entry["message"]
     assert host.reboots == 0
@@ -131,7 +131,7 @@ def test_a_unit_that_starts_while_its_files_change_is_restarted(make_node: HostM
     before = len(host.events())
     host.run(["systemctl", "restart", "--no-block", "crio.service"])
     agent.apply(host, config("second", 'log_level = "debug"'))
-    wait_done(host, "second", 60)
+    wait_done(host, "second")
     assert "crio.service reload" not in unit_events(host, since=before)
     written = float(host.run(["stat", "--format=%.Y", DROPIN]).stdout)
     started = host.run(

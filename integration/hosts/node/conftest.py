@@ -31,6 +31,9 @@ __all__ = ["binaries", "control_plane", "installed", "kubectl", "package", "pyte
 HERE = Path(__file__).parent
 NodeMaker = Callable[..., NodeHost]
 
+# On a busy machine a kubelet needs many seconds until it serves, or ends because it cannot.
+PATIENT: Mapping[str, Mapping[str, float]] = {"actions": {"timeout": 45, "settle": 1.5}, "verify": {"timeout": 45}}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -104,13 +107,15 @@ def controllers(control_plane: Cluster, programs: NodePrograms) -> Iterator[Cont
 
 @pytest.fixture
 def make_agent_node(make_node: NodeMaker, agent_image: Image, installed: Cluster) -> NodeMaker:
-    """Makes nodes with the agent and its rights, up and Ready. `settings` go over agent.FAST."""
+    """Makes nodes with the agent and its rights, up and Ready. `settings` go over PATIENT and agent.FAST."""
 
     def make(name: str, settings: Mapping[str, Any] | None = None, **options: str) -> NodeHost:
         node = make_node(name, agent_image, **options)
         node.write(NODEAGENT_KUBECONFIG, kubeconfig(installed, f"nodeagent:{name}", ["nodeagent"]))
         cluster = {"node_name": name, "cluster": {"kubeconfig": NODEAGENT_KUBECONFIG}}
-        agent.settings(node, {**cluster, **(settings or {})})
+        given = dict(settings or {})
+        patient = {key: {**value, **given.pop(key, {})} for key, value in PATIENT.items()}
+        agent.settings(node, {**cluster, **patient, **given})
         node.boot()
         node.wait_ready()
         agent.wait_daemon(node)

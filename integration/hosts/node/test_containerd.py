@@ -52,14 +52,14 @@ def test_keys_of_containerd(make_agent_node: NodeMaker, control_plane: Cluster) 
     started = run_of(node)
     assert not listens(node, 11338)
     apply("metrics", '[metrics]\naddress = "127.0.0.1:11338"\n')
-    wait_done(node, "metrics", 90)
+    wait_done(node, "metrics")
     assert run_of(node) != started
     assert listens(node, 11338)
     assert "/etc/containerd/conf.d/.10.toml is read by containerd" in agent.history(node)[0]["message"]
     started = run_of(node)
     main = main.replace(CRI, f'{CRI}stream_server_port = "11010"\n')
     apply("stream", '[metrics]\naddress = "127.0.0.1:11339"\n')
-    wait_done(node, "stream", 90)
+    wait_done(node, "stream")
     assert run_of(node) != started
     assert listens(node, 11010)
     assert listens(node, 11339)
@@ -67,7 +67,7 @@ def test_keys_of_containerd(make_agent_node: NodeMaker, control_plane: Cluster) 
     started = run_of(node)
     metrics = '# the same\n[metrics]\naddress = "127.0.0.1:11339"\n'
     apply("pulls", metrics, **{HOSTS: 'server = "https://registry.example"\n'})
-    wait_done(node, "pulls", 60)
+    wait_done(node, "pulls")
     assert run_of(node) == started
     assert node.is_ready()
     assert node.container_ids() == before
@@ -88,7 +88,7 @@ def test_keys_of_containerd(make_agent_node: NodeMaker, control_plane: Cluster) 
         1,
     )
     agent.apply(node, machine_config("bad-plugin", files={CONTAINERD_CONF: bad, DROPIN: metrics}))
-    entry = agent.wait_outcome(node, "bad-plugin", 120)
+    entry = agent.wait_outcome(node, "bad-plugin")
     assert (entry["outcome"], entry["reason"]) == ("reverted", "UnitUnhealthy")
     assert "io.containerd.grpc.v1.cri" in entry["message"]
     assert node.read_text(CONTAINERD_CONF) == main
@@ -106,10 +106,10 @@ def test_a_runtime_without_a_network_is_reverted_and_not_booted(
     node, before = with_a_pod(make_agent_node, control_plane, "containerd-cni")
     config = node.read_text(CONTAINERD_CONF)
     agent.apply(node, machine_config("first", files={CONTAINERD_CONF: config}))
-    wait_done(node, "first", 60)
+    wait_done(node, "first")
     bad = config.replace('bin_dir = "/usr/lib/cni"', 'bin_dir = "/usr/lib/cni"\n    conf_dir = "/etc/cni/none"')
     agent.apply(node, machine_config("second", files={CONTAINERD_CONF: bad}))
-    entry = agent.wait_outcome(node, "second", 200)
+    entry = agent.wait_outcome(node, "second", 400)
     assert (entry["outcome"], entry["reason"]) == ("reverted", "NodeNotReady")
     assert node.read_text(CONTAINERD_CONF) == config
     assert node.is_ready()

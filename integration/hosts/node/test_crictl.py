@@ -54,7 +54,7 @@ def test_the_same_containers_run_after_updates(
         CONTAINERD_CONF: host.read_text(CONTAINERD_CONF) + "\n[debug]\n  level = 'info'\n",
     }
     agent.apply(host, machine_config("both", files=files))
-    wait_done(host, "both", 90)
+    wait_done(host, "both")
     assert running(host) == before
 
 
@@ -69,13 +69,13 @@ def test_nodeagent_replaces_a_static_pod_with_it(node: NodeHost, crictl: Path) -
 
     # An image that is not there and cannot be pulled: the pod is not touched.
     agent.apply(node, machine_config("absent", files={PATH: manifest(image=ABSENT)}))
-    entry = wait_outcome(node, "absent", 200)
+    entry = wait_outcome(node, "absent", 400)
     assert (entry["outcome"], entry["reason"], entry["reboots"]) == ("reverted", "StaticPodImage", 0)
     assert running(node, "--label", f"{label}={old}") == before
     assert ABSENT not in node.read_text(PATH)
 
     agent.apply(node, machine_config("next", files={PATH: manifest(image=ETCD_NEXT)}))
-    wait_done(node, "next", 90)
+    wait_done(node, "next")
     (new,) = uids(node)
     assert new != old
     assert running(node, "--label", f"{label}={old}") == set()

@@ -47,12 +47,12 @@ def test_keys_of_a_kubelet(make_agent_node: NodeMaker, control_plane: Cluster) -
 
     # More pods: a restart, and the containers go on.
     apply(node, "more-pods", maxPods=200)
-    wait_done(node, "more-pods", 90)
+    wait_done(node, "more-pods")
     assert control_plane.admin.get(node.path)["status"]["capacity"]["pods"] == "200"
     # A flag of the unit overrides the log level.
     started = node.unit("kubelet.service", "InvocationID")
     apply(node, "verbose", maxPods=200, logging={"verbosity": 4})
-    wait_done(node, "verbose", 90)
+    wait_done(node, "verbose")
     assert node.unit("kubelet.service", "InvocationID") == started
 
     # The kubelet of the host refuses, or would ignore, these: nothing is written.
@@ -69,7 +69,7 @@ def test_keys_of_a_kubelet(make_agent_node: NodeMaker, control_plane: Cluster) -
 
     # The Node keeps back what is reserved now.
     apply(node, "reserved", maxPods=200, systemReserved={"cpu": "300m", "memory": "64Mi"})
-    wait_done(node, "reserved", 120)
+    wait_done(node, "reserved")
     status = control_plane.admin.get(node.path)["status"]
     kept = {name: size(status["capacity"][name]) - size(status["allocatable"][name]) for name in ("cpu", "memory")}
     assert kept == {"cpu": Decimal("0.3"), "memory": 64 << 20}
@@ -77,7 +77,7 @@ def test_keys_of_a_kubelet(make_agent_node: NodeMaker, control_plane: Cluster) -
     # Another policy of the CPU manager: the state of the old one goes away behind a drain.
     assert policy_of_state(node) == "none"
     apply(node, "static", maxPods=200, cpuManagerPolicy="static", **RESERVED)
-    wait_done(node, "static", 120)
+    wait_done(node, "static")
     assert policy_of_state(node) == "static"
     assert "keys-web" not in node.container_ids()
 
@@ -88,12 +88,12 @@ def test_keys_of_a_kubelet(make_agent_node: NodeMaker, control_plane: Cluster) -
         "evictionHard": {"memory.available": "10Mi"},
     }
     apply(node, "memory", maxPods=200, cpuManagerPolicy="static", **memory, **RESERVED)
-    wait_done(node, "memory", 120)
+    wait_done(node, "memory")
     assert policy_of_state(node, MEMORY_STATE) == "Static"
 
     # A configuration that passes all checks, with which the kubelet ends: back without a reboot.
     apply(node, "bad", maxPods=200, cpuManagerPolicy="static", port=control_plane.port, **memory, **RESERVED)
-    entry = agent.wait_outcome(node, "bad", 120)
+    entry = agent.wait_outcome(node, "bad")
     assert (entry["outcome"], entry["reason"]) == ("reverted", "UnitUnhealthy")
     assert node.is_ready()
     assert policy_of_state(node) == "static"

@@ -49,7 +49,7 @@ def test_pods_outlive_updates_of_the_kubelet_and_of_containerd(
     node, before = with_pods(make_agent_node, control_plane, "restarts")
     files = {KUBELET_CONF: kubelet_configuration(maxPods=42)}
     agent.apply(node, machine_config("pods-42", files=files))
-    wait_done(node, "pods-42", 60)
+    wait_done(node, "pods-42")
     assert node.is_ready()
     assert control_plane.admin.get(node.path)["status"]["capacity"]["pods"] == "42"
     assert node.container_ids() == before
@@ -57,7 +57,7 @@ def test_pods_outlive_updates_of_the_kubelet_and_of_containerd(
     files[CONTAINERD_CONF] = node.read_text(CONTAINERD_CONF) + "\n[debug]\n  level = 'info'\n"
     started = node.unit("containerd.service", "InvocationID")
     agent.apply(node, machine_config("containerd", files=files))
-    wait_done(node, "containerd", 60)
+    wait_done(node, "containerd")
     assert node.unit("containerd.service", "InvocationID") != started
     assert node.is_ready()
     assert node.container_ids() == before
@@ -73,7 +73,7 @@ def test_a_config_without_a_pod_network_is_reverted_although_every_unit_runs(
     node, before = with_pods(make_agent_node, control_plane, "networkless")
     network = node.read_text(POD_NETWORK)
     agent.apply(node, machine_config("first", files={POD_NETWORK: network}))
-    wait_done(node, "first", 60)
+    wait_done(node, "first")
     assert node.container_ids() == before
     agent.settings(
         node,
@@ -88,7 +88,7 @@ def test_a_config_without_a_pod_network_is_reverted_although_every_unit_runs(
     agent.wait_daemon(node)
     # A network without plugins is none: containerd reports that, and the kubelet takes the Node out of service.
     agent.apply(node, machine_config("second", files={POD_NETWORK: "{}"}))
-    entry = agent.wait_outcome(node, "second", 200)
+    entry = agent.wait_outcome(node, "second", 400)
     assert (entry["outcome"], entry["reason"]) == ("reverted", "NodeNotReady")
     assert node.read_text(POD_NETWORK) == network
     assert node.is_ready()

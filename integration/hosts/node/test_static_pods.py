@@ -109,7 +109,7 @@ def node(make_agent_node: NodeMaker, request: pytest.FixtureRequest) -> NodeHost
     made = make_agent_node(f"static-{abs(hash(request.node.name)) % 10000}", {"etcd": {"single_member": True}})
     made.run(["mkdir", "-p", MANIFESTS])
     agent.apply(made, machine_config("first", files={PATH: manifest()}))
-    wait_done(made, "first", 90)
+    wait_done(made, "first")
     assert is_ready(made)
     return made
 
@@ -122,7 +122,7 @@ def hidden(node: NodeHost) -> list[str]:
 def test_a_changed_pod_is_replaced(node: NodeHost) -> None:
     before, longest = uids(node), watch_readiness(node)
     agent.apply(node, machine_config("flag", files={PATH: manifest("--max-txn-ops=64")}))
-    entry = wait_outcome(node, "flag", 90)
+    entry = wait_outcome(node, "flag")
     assert (entry["outcome"], entry["reboots"], entry["disruption"]) == ("done", 0, "restart")
     after = uids(node)
     assert len(after) == 1
@@ -138,12 +138,12 @@ def test_a_changed_pod_is_replaced(node: NodeHost) -> None:
     # A comment is no change: nothing restarts.
     text = json.dumps(json.loads(manifest("--max-txn-ops=64")), indent=3)
     agent.apply(node, machine_config("spaces", files={PATH: text}))
-    wait_done(node, "spaces", 30)
+    wait_done(node, "spaces")
     assert uids(node) == after
 
     # Another image: the keyspace is saved before.
     agent.apply(node, machine_config("image", files={PATH: manifest("--max-txn-ops=64", image=ETCD_NEXT)}))
-    wait_done(node, "image", 90)
+    wait_done(node, "image")
     assert int(node.run(["stat", "-c", "%s", "/var/lib/nodeagent/etcd-before-change.db"]).stdout) > 10_000
     assert is_ready(node)
 
@@ -159,12 +159,12 @@ def test_another_directory_and_a_reboot(make_agent_node: NodeMaker) -> None:
     node.run(["systemctl", "restart", "kubelet.service"])
     path = "/etc/pods/etcd.yaml"
     agent.apply(node, machine_config("first", files={path: manifest()}))
-    assert wait_outcome(node, "first", 90)["disruption"] == "restart"
+    assert wait_outcome(node, "first")["disruption"] == "restart"
     assert is_ready(node)
 
     bad = {path: manifest("--no-such-flag=1"), "/etc/unlisted": "1"}
     agent.apply(node, machine_config("bad", files=bad))
-    entry = wait_outcome(node, "bad", 300)
+    entry = wait_outcome(node, "bad", 400)
     assert (entry["outcome"], entry["reason"], entry["reboots"]) == ("reverted", "StaticPodUnhealthy", 0)
     assert is_ready(node)
 
@@ -172,7 +172,7 @@ def test_another_directory_and_a_reboot(make_agent_node: NodeMaker) -> None:
     agent.apply(node, machine_config("both", files=both))
     node.wait_for(lambda: "--max-txn-ops=64" in command_line(node), "the pod is replaced", 180)
     assert node.reboots == 0
-    entry = wait_outcome(node, "both", 200)
+    entry = wait_outcome(node, "both", 400)
     assert (entry["outcome"], entry["reboots"], node.reboots) == ("done", 1, 1)
     assert "--max-txn-ops=64" in command_line(node)
     assert int(node.run(["stat", "-c", "%s", "/var/lib/nodeagent/etcd-before-change.db"]).stdout) > 10_000
@@ -205,7 +205,7 @@ def test_what_the_kubelet_would_kill_the_pod_for_is_refused(node: NodeHost) -> N
         node.wait_for(lambda: agent.status(node).get("reason") == "InvalidContent", f"{name} is refused")
     put(node, manifest(), f"{MANIFESTS}/.etcd.yaml.bak")
     agent.apply(node, machine_config("hidden", files={PATH: manifest()}))
-    wait_done(node, "hidden", 60)
+    wait_done(node, "hidden")
     assert uids(node) == before
     assert is_ready(node)
 
@@ -218,7 +218,7 @@ def test_killed_while_the_manifest_is_away(node: NodeHost) -> None:
     script = f"until [ -e {taken} ]; do :; done; systemctl kill --signal=KILL nodeagent.service; ls -A {MANIFESTS}"
     seen = node.run(["timeout", "60", "bash", "-c", script]).stdout.split()
     assert ".nodeagent-taken-etcd.yaml" in seen
-    wait_done(node, "flag", 120)
+    wait_done(node, "flag")
     assert hidden(node) == ["etcd.yaml"]
     assert "--max-txn-ops=64" in command_line(node)
     assert is_ready(node)
