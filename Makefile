@@ -56,7 +56,7 @@ SINCE ?= main
 # `make mutants MUTANTS="--seed 3 --count 20 core/plan"`
 MUTANTS ?=
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster api node cluster-tools node-tools node-long bootupd ostree-container vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-flood bench-fence docs fuzz clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster api node cluster-tools node-tools node-long bootupd ostree-container vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fleet bench-flood bench-fence docs fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -226,6 +226,9 @@ bench-rest: venv ## memory before and after 300 updates, and what an idle daemon
 
 bench-rollout: venv ## what clients notice while changes go through a control plane of three nodes; some minutes
 	@$(BIN)/python -m integration.bench.rollout
+
+bench-fleet: venv ## what a fleet costs its API server while it waits, is updated and rests, also of thousands; three minutes
+	@$(BIN)/python -m integration.bench.fleet --server 40,80,160
 
 bench-flood: venv ## how much longer an update takes while users read the history without end, on a test host; a minute
 	@$(BIN)/python -m integration.bench.flood

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -56,6 +57,8 @@ PATHS: Final = {
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
     "Role": f"{RBAC}/namespaces/{{}}/roles",
     "RoleBinding": f"{RBAC}/namespaces/{{}}/rolebindings",
+    "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+    "PriorityLevelConfiguration": "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
     "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 }
@@ -443,6 +446,22 @@ async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Clust
                 note = {"nodeagent.org/released": "2999-01-01T00:00:00Z n"}
                 await agent.patch(f"{leases}/{name}", {"metadata": {"annotations": note}})
         assert installed.admin.get(f"{leases}/{name}") == rests
+
+
+@pytest.mark.finding("cluster: flow control of agents", "Agents have a share of the API server of their own.")
+@pytest.mark.parametrize("connect", [by_token, by_certificate])
+async def test_agents_have_a_share_of_their_own(installed: Cluster, node: str, connect: Any) -> None:
+    counter = re.compile(r'apiserver_flowcontrol_dispatched_requests_total\{flow_schema="nodeagent".* (\d+)')
+
+    def dispatched() -> int:
+        return sum(int(count) for count in counter.findall(installed.admin.get("/metrics")["text"]))
+
+    before = dispatched()
+    async with connect(installed, node) as client, asyncio.timeout(30):
+        # The API server applies a new FlowSchema a moment after its creation.
+        while dispatched() == before:
+            await client.node(node)
+            await asyncio.sleep(0.2)
 
 
 class NotYet(KubeTurn):

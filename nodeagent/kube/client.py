@@ -27,6 +27,7 @@ from nodeagent.kube.credentials import ClientIdentity, ClusterAccess
 from nodeagent.kube.decode import decoded, decoded_items, status_of
 from nodeagent.kube.errors import (
     Forbidden,
+    Gone,
     KubeFault,
     NoAnswer,
     NotFound,
@@ -116,7 +117,14 @@ class KubeClient:
             raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
     async def objects(self, path: str, kind: type[T], **query: str) -> list[T]:
-        """Return all objects of a list, which is read in chunks."""
+        """Return all objects of a list, which is read in chunks. Begins again once if its position is too old."""
+        try:
+            return await self._objects(path, kind, query)
+        except Gone:
+            # The API server keeps a position for five minutes, or for less after a restart.
+            return await self._objects(path, kind, query)
+
+    async def _objects(self, path: str, kind: type[T], query: Mapping[str, str]) -> list[T]:
         objects: list[T] = []
         token, what = "", f"GET {path}"
         for _ in range(MAX_PAGES):

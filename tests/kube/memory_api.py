@@ -23,6 +23,7 @@ from tests.kube.server import DATE
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/nodeagent/leases"
 NODES = "/api/v1/nodes"
+KINDS = ("leases", "nodes", "machineconfigpools", "nodemaintenances")
 POOLS = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 BEGAN = http_date(DATE) or 0.0
 
@@ -52,7 +53,7 @@ class MemoryApi:
 
     def answer(self, method: str, target: str, body: Any) -> tuple[int, dict[str, Any]]:
         path, _, query = target.partition("?")
-        collection = path if path in (LEASES, NODES, POOLS) else path.rpartition("/")[0]
+        collection = path if path.endswith(tuple(f"/{kind}" for kind in KINDS)) else path.rpartition("/")[0]
         listed = method == "GET" and path == collection
         self.asked[f"{'LIST' if listed else method} {collection.rpartition('/')[2]}"] += 1
         if listed:

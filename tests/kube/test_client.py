@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nodeagent.core.coordination.kube_objects import KubeObject
-from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
+from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube import client
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
@@ -254,6 +254,19 @@ async def test_a_list_without_end_is_given_up(connect: Connect, monkeypatch: pyt
     async with serving(*pages) as server, connect(server) as kube:
         with pytest.raises(ServerFault, match="more than 3 parts"):
             await kube.objects("/x", KubeObject)
+
+
+async def test_a_list_whose_position_is_too_old_begins_again(connect: Connect) -> None:
+    first = Answer(body={"metadata": {"continue": "x"}, "items": [thing("a")]})
+    last = Answer(body={"metadata": {}, "items": [thing("b")]})
+    gone = Answer(410, {"reason": "Expired", "message": "the provided continue parameter is too old"})
+    async with serving(first, gone, first, last) as server, connect(server) as kube:
+        assert [each["metadata"]["name"] for each in await kube.objects("/things", KubeObject)] == ["a", "b"]
+        assert ["continue" in request.target for request in server.requests] == [False, True, False, True]
+    async with serving(first, gone, first, gone) as server, connect(server) as kube:
+        with pytest.raises(AgentError) as caught:
+            await kube.objects("/things", KubeObject)
+        assert (caught.value.reason, len(server.requests)) == ("KubeExpired", 4)
 
 
 @pytest.mark.finding(

@@ -164,6 +164,7 @@ class Handshake:
                 self._note_fault("read", fault)
                 await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311
                 continue
+            again = self._faults.get("read", "") != ""
             self._note_fault("read", None)
             pauses = delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
             if node is None:
@@ -174,7 +175,9 @@ class Handshake:
                 self._request = request = read_request(node)
                 await self._follow(request)
                 self._wake.set()
-            await asyncio.sleep(jittered(self._every, random.random()))  # noqa: S311
+            # The agents of a fleet that lost the API server at one moment spread over a whole interval at once.
+            pause = self._every * random.uniform(0.2, 1.2) if again else jittered(self._every, random.random())  # noqa: S311
+            await asyncio.sleep(pause)
 
     async def _follow(self, request: ControllerRequest) -> None:
         before = self._source, str(self._fault or "")

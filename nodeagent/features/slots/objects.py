@@ -80,7 +80,7 @@ class _Meta(TypedDict, total=False):
     annotations: Reported | None
 
 
-class _Member(TypedDict):
+class NodeReport(TypedDict):
     """A Node without what only others read."""
 
     metadata: _Meta
@@ -90,7 +90,7 @@ async def read_members(client: KubeClient, not_older: str) -> ClusterObjects:
     """Return the nodes, with their labels and what their agents report, and the pools. ``not_older`` is the
     resourceVersion of a Node. Raises what the client raises."""
     # In a cluster without pools, the labels of the nodes are the pools.
-    members = await client.metadata("/api/v1/nodes", _Member, not_older=not_older)
+    members = await client.metadata("/api/v1/nodes", NodeReport, not_older=not_older)
     return ClusterObjects(cast("list[Node]", members), await read_pools(client))
 
 

@@ -15,7 +15,7 @@ from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.features.slots.decide.pool import Slot
 from nodeagent.features.slots.decide.rollout import pool_of
-from nodeagent.features.slots.decide.turn import Verdict, present_verdicts, refusal, verdict_text
+from nodeagent.features.slots.decide.turn import TurnVerdict, present_verdicts, refusal, verdict_text
 from nodeagent.features.slots.objects import read_members, read_pools
 from nodeagent.kube.client import KubeClient
 from nodeagent.update.ports.host import Clock
@@ -56,7 +56,7 @@ class KubeTurn:
     async def look(self, slots: Sequence[Slot]) -> None:
         """Raise ``OutOfTurn`` if another node has found a moment ago that it is not the turn of this pool."""
         server, now = self._client.server_clock, self._clock.monotonic()
-        verdicts: Sequence[Verdict] = ()
+        verdicts: Sequence[TurnVerdict] = ()
         with suppress(Uncertain):
             verdicts = present_verdicts(slots, server.earliest(now), server.latest(now))
         if verdicts and (refused := refusal(verdicts, await self.pool())) is not None:

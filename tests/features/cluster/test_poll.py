@@ -78,6 +78,24 @@ async def test_faults_are_reported_and_retried(poll: Poll) -> None:
     assert troubles == ["KubeForbidden", ""]
 
 
+async def test_after_an_outage_the_agents_spread_over_an_interval(poll: Poll, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lost the API server, and found it again, at one moment."""
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(handshake.asyncio, "sleep", noted)
+    monkeypatch.setattr(handshake.random, "uniform", lambda low, high: low if (low, high) == (0.2, 1.2) else high)
+    denied = Answer(403, {"message": "cannot get"})
+    await poll(3, version(1), denied, version(2), version(3), version(4))
+    pauses = [each for each in slept if each >= 0.2 * EVERY - 1e-9]
+    assert pauses[2] == pytest.approx(0.2 * EVERY)
+    assert all(each >= EVERY for each in (pauses[0], pauses[1], pauses[3]))
+
+
 async def test_the_poll_interval_is_respected(poll: Poll) -> None:
     began = time.monotonic()
     _, _, requests = await poll(2, *[version(1)] * 20, version(2))

@@ -4,19 +4,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import tracemalloc
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from nodeagent.core.coordination.kube_objects import Node
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import OutOfTurn, Retryable
-from nodeagent.features.slots.decide.order import RolloutOrder
+from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
+from nodeagent.features.slots.decide.rollout import ClusterObjects
 from nodeagent.features.slots.decide.turn import CHECK, COUNTS, SHOWN
 from nodeagent.features.slots.leases import KubeSlots
+from nodeagent.features.slots.objects import NodeReport
 from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.kube.client import METADATA
+from nodeagent.kube.decode import decoded_items
 from nodeagent.kube.errors import Forbidden
 from tests.kube.memory_api import LEASES, NODES, MemoryApi, MemoryClient
 from tests.world import FakeClock, World
@@ -188,3 +194,33 @@ async def test_only_metadata_are_requested() -> None:
     client._once = noted  # type: ignore[method-assign]
     await KubeTurn(client, "n0", fleet.order, FakeClock(World())).check()
     assert accepted == [METADATA]
+
+
+@pytest.mark.finding(
+    "cluster: nodes that wait in the order of pools",
+    "The check of a turn keeps only what it reads of each Node in memory.",
+)
+def test_the_memory_of_a_check_is_bounded() -> None:
+    """5,000 Nodes, of which the API server sends nine MiB of metadata."""
+
+    def item(number: int) -> dict[str, Any]:
+        labels = {f"topology.kubernetes.io/label-{each}": f"value-{each}-of-{number}" for each in range(12)}
+        others = {f"csi.volume.kubernetes.io/note-{each}": "x" * 60 for each in range(8)}
+        notes = {MCO + "currentConfig": "old", MCO + "desiredConfig": "new", MCO + "state": "Done"}
+        meta = {
+            "name": f"n{number}",
+            "labels": {**labels, "nodeagent.org/pool": "p"},
+            "annotations": {**others, **notes},
+        }
+        return {"metadata": {**meta, "uid": f"u{number}", "resourceVersion": "1"}}
+
+    text = json.dumps({"metadata": {}, "items": [item(number) for number in range(5_000)]}).encode()
+    tracemalloc.start()
+    try:
+        members = decoded_items(NodeReport, text, "GET /nodes")
+        gate = turn_gate(ClusterObjects(cast("list[Node]", members)), "n1", RolloutOrder(("p", "q"), 1))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (len(members), gate is None) == (5_000, True)
+    assert peak < 25 * 2**20

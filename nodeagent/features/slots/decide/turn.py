@@ -35,7 +35,7 @@ _REASONS: Final = {str(reason): reason for reason in (SlotReason.POOL_ORDER, Slo
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TurnVerdict:
     """Why it is not the turn of ``pool``; None for nodes that are in no pool. ``at`` is by the server's clock."""
 
     at: float
@@ -48,27 +48,27 @@ def verdict_text(gate: Gate, pool: str | None, latest: float) -> str:
     return f"{micro_time(latest)} {pool or NO_POOL} {gate.reason} {gate.message[:LONGEST]}"
 
 
-def read_verdict(text: str) -> Verdict | None:
+def read_verdict(text: str) -> TurnVerdict | None:
     """Return None for a text of another form."""
     time, _, rest = text.partition(" ")
     pool, _, rest = rest.partition(" ")
-    reason, _, message = rest.partition(" ")
-    at, known = parse_time(time), _REASONS.get(reason)
-    if at is None or known is None or not pool or not message:
+    word, _, message = rest.partition(" ")
+    at, reason = parse_time(time), _REASONS.get(word)
+    if at is None or reason is None or not pool or not message:
         return None
-    return Verdict(at, None if pool == NO_POOL else pool, Gate(known, message[:LONGEST]))
+    return TurnVerdict(at, None if pool == NO_POOL else pool, Gate(reason, message[:LONGEST]))
 
 
-def present_verdicts(slots: Sequence[Slot], earliest: float, latest: float) -> Sequence[Verdict]:
+def present_verdicts(slots: Sequence[Slot], earliest: float, latest: float) -> Sequence[TurnVerdict]:
     """Return the verdicts that count, newest first. ``earliest`` and ``latest`` are bounds of the server's time."""
-    found = [read_verdict(slot.lease.notes.get(VERDICT, "")) for slot in slots]
-    lasts = SHOWN if _is_checked(slots, earliest) else COUNTS
+    written = [read_verdict(slot.lease.notes.get(VERDICT, "")) for slot in slots]
+    oldest = earliest - (SHOWN if _is_checked(slots, earliest) else COUNTS)
     # No agent writes a time ahead of the server's, and one of those would count for too long.
-    verdicts = [each for each in found if each is not None and each.at <= latest + SLACK and earliest - each.at < lasts]
+    verdicts = [verdict for verdict in written if verdict is not None and oldest < verdict.at <= latest + SLACK]
     return sorted(verdicts, key=lambda verdict: -verdict.at)
 
 
-def refusal(verdicts: Sequence[Verdict], pool: str | None) -> OutOfTurn | None:
+def refusal(verdicts: Sequence[TurnVerdict], pool: str | None) -> OutOfTurn | None:
     """Return the newest verdict about ``pool``."""
     for verdict in verdicts:
         if verdict.pool == pool:
