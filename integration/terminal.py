@@ -237,10 +237,10 @@ class Shell:
 
     QUESTION: Final = re.compile(r"\[y/N\] $")
 
-    def __init__(self, terminal: Terminal, prompt: str) -> None:
+    def __init__(self, terminal: Terminal, prompt: str, *, timeout: float = PROMPT_TIMEOUT) -> None:
         self.terminal = terminal
         self._prompt = prompt
-        terminal.wait(lambda: terminal.line == prompt, "the prompt", PROMPT_TIMEOUT)
+        terminal.wait(lambda: terminal.line == prompt, "the prompt", timeout)
 
     def run(self, command: str, answers: Sequence[str] = (), *, timeout: float, ends: bool = False) -> Output:
         """Type a command and answer its questions, with ``answers`` and then with ``y``. Return at the next prompt; if

@@ -15,6 +15,7 @@ import pytest
 
 from integration.hosts.container.container_host import Host
 from integration.package.conftest import SOURCE, Package
+from integration.package.newcomer import first_week
 
 TIMEOUT = 120.0  # seconds
 PAGE = SOURCE / "docs/usage/install-tar.md"
@@ -49,6 +50,7 @@ def test_the_tar_on_a_host(host: Host, package: Package) -> None:
         host.run(["sh", "-euc", command], timeout=TIMEOUT)
     files = (package.tree / "usr/lib/nodeagent/manifest").read_text().splitlines()
     assert all((host.root / name).exists() for name in files)
+    first_week(host)
     for command in commands("**Uninstall** the tar", UPGRADE):
         host.run(["sh", "-euc", command], timeout=TIMEOUT)
     assert not [name for name in files if (host.root / name).exists()]

@@ -20,6 +20,7 @@ from integration.hosts.container.container_host import Host
 from integration.hosts.errors import CommandFailed
 from integration.package import provisioning
 from integration.package.conftest import BUILD_TIMEOUT, EPOCH, SOURCE, Package, cannot
+from integration.package.newcomer import first_week
 from integration.package.test_install_pages import commands
 
 pytestmark = pytest.mark.long
@@ -265,6 +266,7 @@ def test_the_commands_for_a_host_with_dnf(built: dict[str, Path]) -> None:
         for command in (f"dnf install ./{built['first'].name}", RELOAD, *others, *commands("has its own list", PAGE)):
             host.run(["sh", "-euc", f"cd /root && {command}"], timeout=TIMEOUT)
         assert host.is_active("nodeagent.service")
+        first_week(host)
         pid = host.unit("nodeagent.service", "MainPID")
         host.run(["dnf", "upgrade", f"/root/{built['later'].name}"], timeout=TIMEOUT)
         host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the upgrade")

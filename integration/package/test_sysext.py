@@ -16,6 +16,7 @@ from integration.hosts.container.container_host import Host
 from integration.hosts.container.image import base_image
 from integration.hosts.errors import Unavailable
 from integration.package.conftest import SOURCE, Package, cannot
+from integration.package.newcomer import first_week
 from integration.package.test_install_pages import commands
 
 TIMEOUT = 60.0  # seconds
@@ -108,6 +109,7 @@ def test_the_commands_of_the_pages(host: Host, package: Package) -> None:
     for command in others:
         host.run(["sh", "-euc", command], timeout=TIMEOUT)
     assert started(host) == (True, True)
+    first_week(host)
     disable, remove = commands("**Uninstall** the system extension", UPGRADE)
     host.run(["sh", "-euc", disable], timeout=TIMEOUT)
     assert remove.startswith(f"rm {IMAGE} && ")
