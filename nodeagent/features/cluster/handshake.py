@@ -99,6 +99,7 @@ class Handshake:
         self._restored = False
         # Name of the config that this process fetched.
         self._fetched = ""
+        self._configs: tuple[str, ...] = CONFIGS
         # The Node was read, and its config was not fetched yet.
         self._pending = False
         self._faults: dict[str, str] = {}
@@ -215,16 +216,20 @@ class Handshake:
             raise Unreconcilable(message, reason=ClusterReason.IMAGE_LAYERED)
         if self._source is not None and name == self._source.name == self._fetched:
             return self._source
-        for configs in CONFIGS:
-            try:
-                config = await self._client.get(f"{configs}/{name}")
-            except NotFound:
-                continue
-            decoded(KubeObject, config, f"GET {configs}/{name}")
-            # A megabyte of JSON.
-            source = await asyncio.to_thread(source_of, config)
-            self._fetched = source.name
-            return source
+        # All nodes of a cluster may fetch it within half a minute. Only the cache of an API server may not have it yet.
+        for query in ({"resourceVersion": "0"}, {}):
+            for configs in self._configs:
+                try:
+                    config = await self._client.get(f"{configs}/{name}", **query)
+                except NotFound:
+                    continue
+                decoded(KubeObject, config, f"GET {configs}/{name}")
+                # A megabyte of JSON.
+                source = await asyncio.to_thread(source_of, config)
+                self._fetched = source.name
+                # The next one is in the same group.
+                self._configs = (configs, *(other for other in CONFIGS if other != configs))
+                return source
         raise Refused(f"there is no MachineConfig {name} in the cluster", reason=ClusterReason.CONFIG_NOT_FOUND)
 
     def _retries(self, request: ControllerRequest) -> bool:

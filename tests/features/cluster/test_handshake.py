@@ -44,6 +44,9 @@ class Api:
     configs: dict[str, Any] = field(default_factory=dict)  # by path; an Answer is given as it is
     version: int = 1
     asked: list[str] = field(default_factory=list)
+    # The configs that the cache of the API server does not have yet, by path, and the queries for configs.
+    behind: set[str] = field(default_factory=set)
+    queries: list[str] = field(default_factory=list)
     patches: list[dict[str, Any]] = field(default_factory=list)
 
     def __call__(self, request: Request) -> Any:
@@ -52,6 +55,10 @@ class Api:
         path = request.target.partition("?")[0]
         self.asked.append(f"{request.method} {path}")
         if path != "/api/v1/nodes/n":
+            query = request.target.partition("?")[2]
+            self.queries.append(query)
+            if path in self.behind and query:
+                return Answer(404, {"message": "not found"})
             found = self.configs.get(path, Answer(404, {"message": "not found"}))
             return found if isinstance(found, Answer) else Answer(body=found)
         if not self.registered:
@@ -196,6 +203,34 @@ async def test_configs_are_in_the_own_group_without_the_operator(tmp_path: Path)
         source = await side.shake.desired()
     assert source is not None
     assert OURS.encode() in source.text
+
+
+@pytest.mark.finding(
+    "cluster: fetches at once",
+    "A config is fetched from the cache of the API server, and in one request after the first.",
+)
+async def test_a_config_comes_from_the_cache(tmp_path: Path) -> None:
+    api = Api({DESIRED: A})
+    api.config(A, OURS)
+    api.config(B, OURS)
+    async with agent(tmp_path, api) as side:
+        await named(side, A)
+        first = [ask for ask in api.asked if "machineconfigs" in ask]
+        api.note(**{DESIRED: B})
+        await named(side, B)
+    later = [ask for ask in api.asked if "machineconfigs" in ask][len(first) :]
+    assert (first, later) == ([f"GET {OFFICIAL}/{A}", f"GET {OURS}/{A}"], [f"GET {OURS}/{B}"])
+    assert set(api.queries) == {"resourceVersion=0"}
+
+
+async def test_a_config_that_the_cache_does_not_have_yet(tmp_path: Path) -> None:
+    api = Api({DESIRED: A})
+    api.config(A)
+    api.behind.add(f"{OFFICIAL}/{A}")
+    async with agent(tmp_path, api) as side:
+        await named(side, A)
+    assert side.changes == [False]
+    assert side.troubles == []
 
 
 async def test_a_start_without_the_server(tmp_path: Path) -> None:
