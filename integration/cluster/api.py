@@ -31,8 +31,8 @@ class ApiError(Exception):
 class Api:
     def __init__(self, port: int, ca: Path, certificate: Path, key: Path) -> None:
         self._port = port
-        self._context = tls.client(ca)
-        self._context.load_cert_chain(certificate, key)
+        self.context = tls.client(ca)
+        self.context.load_cert_chain(certificate, key)
 
     def request(
         self,
@@ -45,7 +45,7 @@ class Api:
     ) -> Object:
         """The answer as JSON, or `{"text": ...}` if it is none. Raises ApiError, OSError."""
         url = f"{quote(path)}?{urlencode(query)}" if query else quote(path)
-        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=TIMEOUT)
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self.context, timeout=TIMEOUT)
         try:
             data = None if body is None else json.dumps(body)
             connection.request(method, url, body=data, headers={"Content-Type": kind, "Accept": JSON})

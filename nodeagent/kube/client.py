@@ -116,20 +116,23 @@ class KubeClient:
         except NotFound:
             raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
-    async def objects(self, path: str, kind: type[T], **query: str) -> list[T]:
-        """Return all objects of a list, which is read in chunks. Begins again once if its position is too old."""
+    async def objects(self, path: str, kind: type[T], *, accept: str = JSON, **query: str) -> list[T]:
+        """Return all objects of a list, which is read in chunks; with ``METADATA`` for ``accept``, their metadata only.
+        Begins again once if its position is too old."""
         try:
-            return await self._objects(path, kind, query)
+            return await self._objects(path, kind, query, accept)
         except Gone:
             # The API server keeps a position for five minutes, or for less after a restart.
-            return await self._objects(path, kind, query)
+            return await self._objects(path, kind, query, accept)
 
-    async def _objects(self, path: str, kind: type[T], query: Mapping[str, str]) -> list[T]:
+    async def _objects(self, path: str, kind: type[T], query: Mapping[str, str], accept: str) -> list[T]:
         objects: list[T] = []
         token, what = "", f"GET {path}"
         for _ in range(MAX_PAGES):
             more = {"continue": token} if token else {}
-            answer = await self._call("GET", path, {"limit": str(CHUNK), **query, **more}, None)
+            answer: Object = await self._answer(
+                "GET", path, {"limit": str(CHUNK), **query, **more}, None, accept=accept
+            )
             # The objects of each answer are reduced to what is read, before the next one is requested.
             objects += decoded(list[kind], answer.get("items") or [], what)  # type: ignore[valid-type]
             if len(objects) > MAX_ITEMS:

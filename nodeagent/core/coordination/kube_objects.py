@@ -93,6 +93,22 @@ class Node(TypedDict, total=False):
     status: NodeStatus | None
 
 
+class Manager(TypedDict, total=False):
+    """The fields that a client has set, as nested keys."""
+
+    fieldsV1: dict[str, Any] | None
+
+
+class ManagedMeta(ObjectMeta, total=False):
+    managedFields: list[Manager] | None
+
+
+class ListedNode(TypedDict):
+    """A Node of which only the metadata are listed."""
+
+    metadata: ManagedMeta
+
+
 # Pods.
 
 

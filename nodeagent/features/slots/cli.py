@@ -40,7 +40,8 @@ STYLES: Final = {"degraded": BAD, "updating": WARN, "updated": GOOD}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/fleet/v1)")
-    parser.add_argument("--all", action="store_true", help=f"each node, also where more than {NODES} need attention")
+    each = f"each node, and all of each Node: also where more than {NODES} need attention"
+    parser.add_argument("--all", action="store_true", help=each)
     add_access(parser)
     leases = "where the node leases are (medik8s-leases)"
     parser.add_argument("--lease-namespace", default="medik8s-leases", metavar="NAME", help=leases)
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     updating, also in a paused pool."""
     seen, unknown = with_cluster(
         args,
-        lambda client: read_objects(client, SystemClock(), namespace=args.lease_namespace),
+        lambda client: read_objects(client, SystemClock(), namespace=args.lease_namespace, whole=args.all),
         role="fleet-viewer.yaml",
     )
     fleet = rollout_of(seen)

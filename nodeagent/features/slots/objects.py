@@ -24,6 +24,7 @@ from nodeagent.core.coordination.kube_objects import (
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.features.slots.decide.rollout import ClusterObjects
 from nodeagent.features.slots.decide.stuck import NAMESPACE, SLOT_LABEL
+from nodeagent.features.slots.nodes import PATH, read_nodes, read_whole
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.update.ports.host import Clock
@@ -48,18 +49,27 @@ Reported = TypedDict(
 T = TypeVar("T")
 
 
-async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> tuple[ClusterObjects, Sequence[str]]:
+async def read_objects(
+    client: KubeClient, clock: Clock, *, namespace: str, whole: bool = False
+) -> tuple[ClusterObjects, Sequence[str]]:
     """Return the objects, and messages about what could not be read. ``namespace`` is that of the node leases.
+    ``whole``: all of each Node, also in a large cluster.
 
     Raises what the client raises; ``Forbidden`` only for nodes and pools, without which there is no answer.
     """
     unknown: list[str] = []
     # Nodes first: without them there is no answer, and the other lists are not needed.
-    nodes = await client.objects("/api/v1/nodes", Node)
+    nodes, bare = (await client.objects(PATH, Node), ()) if whole else await read_nodes(client)
     pools = await _list(client, POOLS, MachineConfigPool)
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     leases = await _list_if_allowed(client, path, LeaseObject, unknown)
     slots = await _list_if_allowed(client, SLOTS, LeaseObject, unknown, labelSelector=SLOT_LABEL)
+    # Whether a holder is well is in its status.
+    holders = {((slot.get("spec") or {}).get("holderIdentity") or "").partition("/")[0] for slot in slots}
+    again = await read_whole(client, holders & {*bare})
+    nodes = [again.get(node["metadata"]["name"], node) for node in nodes]
+    if missing := len(bare) - len(again):
+        unknown.append(f"planned maintenances of {missing} nodes (--all reads them)")
     maintenances = await _list_if_allowed(client, MAINTENANCES, NodeMaintenance, unknown)
     before = len(unknown)
     layered = await _list_if_allowed(client, OS_CONFIGS, MachineOSConfig, unknown) if pools else []
