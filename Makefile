@@ -227,8 +227,8 @@ bench-rest: venv ## memory before and after 300 updates, and what an idle daemon
 bench-rollout: venv ## what clients notice while changes go through a control plane of three nodes; some minutes
 	@$(BIN)/python -m integration.bench.rollout
 
-bench-fleet: venv ## what a fleet costs its API server while it waits, is updated and rests, also of thousands; three minutes
-	@$(BIN)/python -m integration.bench.fleet --server 40,80,160
+bench-fleet: venv ## what a fleet costs its API server while it waits, is updated and rests, also of thousands; some minutes
+	@$(BIN)/python -m integration.bench.fleet --server 50,100
 
 bench-flood: venv ## how much longer an update takes while users read the history without end, on a test host; a minute
 	@$(BIN)/python -m integration.bench.flood
