@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,44 +24,68 @@ from integration.hosts.vm import grub, nodes
 from integration.hosts.vm.conftest import VmMaker
 from integration.hosts.vm.grub import GrubVm
 from integration.hosts.vm.registry_disk import RegistryDisk
-from integration.trees.tree import A, B
+from integration.trees.tree import A, B, Tree
 
 HANGS = "the initramfs hangs"
 # Three boots of the new deployment, and one of the old.
 COUNTED_DOWN = [(0, "2"), (0, "1"), (0, "0"), (1, "-1")]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(nodes.WAIT * 6)
-def test_kernels_that_do_not_start(make_node: VmMaker, make_registry: Callable[..., RegistryDisk]) -> None:
+class Trees(NamedTuple):
+    programs: Path  # GRUB
+    old: Tree
+    new: Tree
+    panics: Tree
+    hangs: Tree
+
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(nodes.WAIT * 6)]
+
+
+@pytest.fixture(scope="session")
+def trees() -> Trees:
     programs = required(grub.programs)
     old, new = A.having(grub.part(programs)), B.having(grub.part(programs))
     panics = replace(B, version="41.4.0").having(grub.broken("the initramfs ends", grub.EXIT))
     hangs = replace(B, version="41.5.0").having(grub.broken(HANGS, grub.WAIT))
-    shelf = make_registry(old, new, panics, hangs)
-    node = make_node(media=shelf, tree=old, kind=functools.partial(GrubVm, grub=programs))
-    assert isinstance(node, GrubVm)
-    grub.install(node)
-    before = agent.managed(node)
+    return Trees(programs, old, new, panics, hangs)
 
-    agent.apply(node, updates.config("panics", shelf.of(panics)))
+
+@pytest.fixture
+def shelf(trees: Trees, make_registry: Callable[..., RegistryDisk]) -> RegistryDisk:
+    return make_registry(trees.old, trees.new, trees.panics, trees.hangs)
+
+
+@pytest.fixture
+def node(trees: Trees, shelf: RegistryDisk, make_node: VmMaker) -> GrubVm:
+    made = make_node(media=shelf, tree=trees.old, kind=functools.partial(GrubVm, grub=trees.programs))
+    assert isinstance(made, GrubVm)
+    grub.install(made)
+    return made
+
+
+def test_a_kernel_that_panics_and_one_that_starts(node: GrubVm, shelf: RegistryDisk, trees: Trees) -> None:
+    before = agent.managed(node)
+    agent.apply(node, updates.config("panics", shelf.of(trees.panics)))
     came_back(node, "panics", before)
     # The last boot is the one after the files were restored, which is not counted.
     assert node.tried() == [*COUNTED_DOWN, (0, "")]
 
     tried = len(node.tried())
-    agent.apply(node, updates.config("hangs", shelf.of(hangs)))
+    agent.apply(node, updates.config("b", shelf.of(trees.new)))
+    updates.wait_updated(node, "b", trees.new, nodes.WAIT)
+    assert node.tried()[tried:] == [(0, "2")]
+    assert grub.variables(node) == {"boot_success": "1"}
+
+
+def test_a_kernel_that_hangs(node: GrubVm, shelf: RegistryDisk, trees: Trees) -> None:
+    before = agent.managed(node)
+    agent.apply(node, updates.config("hangs", shelf.of(trees.hangs)))
     for number in range(1, 4):
         node.wait_for(lambda: node.console().count(HANGS) == number, f"hang {number}", nodes.WAIT)  # noqa: B023
         node.press_reset()
     came_back(node, "hangs", before)
-    assert node.tried()[tried:] == [*COUNTED_DOWN, (0, "")]
-
-    tried = len(node.tried())
-    agent.apply(node, updates.config("b", shelf.of(new)))
-    updates.wait_updated(node, "b", new, nodes.WAIT)
-    assert node.tried()[tried:] == [(0, "2")]
-    assert grub.variables(node) == {"boot_success": "1"}
+    assert node.tried() == [*COUNTED_DOWN, (0, "")]
 
 
 def came_back(node: GrubVm, name: str, before: Mapping[str, Entry]) -> None:

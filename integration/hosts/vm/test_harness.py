@@ -15,12 +15,14 @@ import pytest
 from integration.hosts.errors import CommandFailed, HostGone
 from integration.hosts.vm.conftest import VmMaker
 from integration.hosts.vm.registry_disk import IN_GUEST, RegistryDisk
-from integration.hosts.vm.virtual_machine import Vm
+from integration.hosts.vm.virtual_machine import DISK_ID, Vm
 from integration.trees.tree import CONTENT, A, B
 
 STAGED = "/run/ostree/staged-deployment"
 SCRATCH = "/var/scratch"
 SIZE = 1 << 20
+QUIET = 600  # seconds between two flushes by a filesystem
+TRIES = 20
 
 
 def deployments(vm: Vm) -> list[str]:
@@ -40,6 +42,37 @@ def write(vm: Vm, name: str, *options: str) -> None:
     """Fill a file with "x" past the page cache."""
     argv = ["dd", "if=/dev/stdin", f"of={SCRATCH}/{name}", f"bs={SIZE}", "iflag=fullblock", "oflag=direct", *options]
     vm.run(argv, stdin="x" * SIZE, timeout=60)
+
+
+def allocate(vm: Vm, name: str) -> None:
+    """Make a file whose blocks have a place on the disk, and nothing in them."""
+    vm.run(["fallocate", f"--length={SIZE}", f"{SCRATCH}/{name}"])
+    vm.run(["sync", f"{SCRATCH}/{name}"])
+
+
+def flushes(vm: Vm) -> int:
+    """Return how often the guest flushed the cache of the system disk."""
+    disks = vm.qmp("query-blockstats")
+    (count,) = (each["stats"]["flush_operations"] for each in disks if each.get("qdev") == DISK_ID)
+    return int(count)
+
+
+def write_unflushed(vm: Vm, filesystem: str) -> str:
+    """Write a file, and return its name, while nothing flushes the disk. The power is to be cut at once.
+
+    The journal of a filesystem causes flushes, and so does each program that syncs a file.
+    """
+    quiet = {"ext4": ["mount", "-o", f"remount,commit={QUIET}", "/var"]}
+    quiet["xfs"] = ["sysctl", f"fs.xfs.xfssyncd_centisecs={QUIET * 100}"]
+    vm.run(quiet[filesystem])
+    for number in range(TRIES):
+        name = f"lost-{number}"
+        allocate(vm, name)
+        before = flushes(vm)
+        write(vm, name, "conv=notrunc")
+        if flushes(vm) == before:
+            return name
+    raise AssertionError(f"something flushed the disk during each of {TRIES} writes")
 
 
 def test_a_booted_machine_is_a_whole_one(vm: Vm) -> None:
@@ -108,16 +141,15 @@ def test_staged_reboot_and_power_cut(make_vm: VmMaker, filesystem: str) -> None:
 
     # Of what went past the page cache to new places of the disk, a cut leaves what was flushed.
     vm.run(["mkdir", "-p", SCRATCH])
-    vm.run(["fallocate", f"--length={SIZE}", f"{SCRATCH}/flushed"])
-    vm.run(["fallocate", f"--length={SIZE}", f"{SCRATCH}/lost"])
     stage(vm)
+    allocate(vm, "flushed")
     write(vm, "flushed", "conv=notrunc,fsync")
-    write(vm, "lost", "conv=notrunc")
+    lost = write_unflushed(vm, filesystem)
     vm.power_cut()
     assert vm.boot_id != first
     assert (vm.reboots, len(vm.boots)) == (0, 2)
     assert set(vm.read(f"{SCRATCH}/flushed")) == {ord("x")}
-    assert ord("x") not in vm.read(f"{SCRATCH}/lost"), "the disk kept data without a flush"
+    assert ord("x") not in vm.read(f"{SCRATCH}/{lost}"), "the disk kept data without a flush"
 
     # The staged deployment lived in /run, so the cut took it.
     assert not vm.exists(STAGED)
