@@ -98,7 +98,8 @@ def table_lines(
             cells.append(padding + cell if column in right else cell + padding)
         yield "  ".join(cells).rstrip()
         for line in below[number - 1] if below and number else ():
-            yield f"{' ' * widths[0]}    {line}"
+            indent = widths[0] + 4
+            yield from (f"{' ' * indent}{part}" for part in wrapped(line, indent))
 
 
 def _width(cell: str) -> int:

@@ -22,8 +22,8 @@ from nodeagent.core.config.unit_names import UNIT_TYPES, unit_name_problem
 from nodeagent.core.config.users import FIRST_UID
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
 from nodeagent.core.plan.plan_json import action_to_dict
-from nodeagent.core.plan.policy import RECOMMENDED, SSHKEY, USER_DOMAINS, Entry, Policy, layered, match
-from nodeagent.core.plan.policy_explain import Explanation, explain
+from nodeagent.core.plan.policy import RECOMMENDED, SSHKEY, USER_DOMAINS, Entry, Policy, layered, match, restart
+from nodeagent.core.plan.policy_explain import SERVICE, Explanation, as_policy, explain
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy, with_rules
 from nodeagent.errors import InvalidInput
@@ -239,6 +239,8 @@ def _rows(explanation: Explanation, recommended: Entry | None) -> Iterator[tuple
     elif explanation.source is PolicySource.NONE and explanation.actions and explanation.domain in ("file", "unit"):
         manual = f"man nodeagent, POLICY, or {DOCUMENTATION}/usage/avoid-a-reboot.md"
         yield "to avoid", f"an entry in /etc/nodeagent/policy.yaml: {manual}"
+    if (policy := _policy_text(explanation, recommended)) is not None:
+        yield "as YAML", policy
     if explanation.replaced is not None:
         yield "instead of", _entry_text(explanation.replaced)
     for entry in explanation.shadowed:
@@ -249,6 +251,26 @@ def _rows(explanation: Explanation, recommended: Entry | None) -> Iterator[tuple
         yield "note", "this is about files below it; the directory as an entry of storage.directories needs no action"
     if explanation.domain == "file" and explanation.key.startswith(f"{UNIT_DIR}/"):
         yield "note", "this is about a file; units and drop-ins of systemd.units go by the name of the unit"
+
+
+def _policy_text(explanation: Explanation, recommended: Entry | None) -> str | None:
+    """Return a policy in one line of YAML: the entry that decides, or one that would avoid the reboot.
+
+    None if a rule decides, or where a policy can have no entry.
+    """
+    entry = explanation.entry or recommended
+    if entry is not None:
+        policy = None if entry.rule else as_policy(explanation.domain, entry.key, entry.actions)
+    elif explanation.actions:
+        service = explanation.key if explanation.domain == "unit" else SERVICE
+        policy = as_policy(explanation.domain, explanation.key, (restart(service),))
+    else:
+        policy = None
+    if policy is None:
+        return None
+    import yaml
+
+    return str(yaml.safe_dump(policy, default_flow_style=True, sort_keys=False, width=float("inf"))).rstrip()
 
 
 def _is_directory(path: str) -> bool:

@@ -29,6 +29,7 @@ from nodeagent.cli._render import (
     local_times,
     paint,
     table,
+    wrapped,
 )
 from nodeagent.core.display import other_boots
 from nodeagent.core.plan.change import ActionType, Detail
@@ -156,7 +157,10 @@ def update_lines(update: dict[str, Any], now: datetime) -> list[str]:
     rows = list(_facts(update, now))
     width = max(len(label) for label, _ in rows)
     trail = trail_from_dict(update["trail"])
-    lines = [f"{label.ljust(width)}  {local_times(text, now)}" for label, text in rows]
+    lines: list[str] = []
+    for label, text in rows:
+        first, *others = wrapped(local_times(text, now), width + 2)
+        lines += [f"{label.ljust(width)}  {first}", *(f"{' ' * width}  {other}" for other in others)]
     # Times of the day of the update have no date.
     began = datetime.fromisoformat(update["started"]).astimezone(now.tzinfo)
     return lines + [local_times(line, began) for line in _course(trail, began)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
+from nodeagent.core.plan.policy_explain import SERVICE
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import with_rules
 from nodeagent.domains.sysctl import RULE
@@ -189,6 +190,35 @@ def test_what_avoids_the_reboot(
     assert main(["explain", target]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  to avoid")]
     assert shown == ([f"  to avoid  {text}"] if text else [])
+
+
+@pytest.mark.parametrize(
+    ("target", "actions"),
+    [
+        ("/etc/unknown", [{"type": "Restart", "unit": SERVICE}]),
+        ("app.service", [{"type": "Restart", "unit": "app.service"}]),
+        ("/etc/containers/policy.json", [{"type": "Reload", "unit": "crio.service"}]),
+        ("user:alice", [{"type": "None"}]),
+    ],
+)
+def test_the_entry_as_yaml(target: str, actions: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What is printed is a policy, which has that entry."""
+    assert main(["explain", target]) == 0
+    (text,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  as YAML")]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(text.removeprefix("  as YAML"))
+    answer = explained(capsys, target, "--policy", str(policy))
+    assert answer["policy"] == "user"
+    assert [
+        {name: action[name] for name in action if name in ("type", "unit")} for action in answer["actions"]
+    ] == actions
+
+
+@pytest.mark.parametrize("target", ["kernelArguments", "fips", "/etc/containers/registries.conf"])
+def test_no_entry_of_a_policy_says_the_same(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A field of the OS, what never changes, and what a rule decides."""
+    assert main(["explain", target]) == 0
+    assert "as YAML" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("word", ["Degraded", "leasing"])

@@ -58,3 +58,14 @@ def test_messages_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> 
     assert _render.wrapped("x" * 200, 10) == ["x" * 200]
     assert _render.wrapped("  of a journal", 10) == ["  of a journal"]
     assert _render.wrapped("", 10) == [""]
+
+
+def test_a_reason_below_a_row_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the history, where the message of an update is below its row."""
+    monkeypatch.setattr(_render, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = [*_render.table_lines(("ID", "TO"), [("1234", "b")], below=[["word " * 30]])]
+    assert len(lines) > 3
+    assert all(len(line) <= 60 for line in lines)
+    assert all(line.startswith(" " * 8) for line in lines[2:])

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from nodeagent.core.config.paths import managed_path_problem
-from nodeagent.core.plan.change import CHOSEN, Action, Change, ChangeKind, PolicySource
+from nodeagent.core.plan.change import CHOSEN, Action, ActionType, Change, ChangeKind, PolicySource
 from nodeagent.core.plan.path_pattern import matches, specificity
 from nodeagent.core.plan.plan import combine, widen
 from nodeagent.core.plan.policy import (
     OWN_NAME,
+    SSHKEY,
     UNLISTED,
     USER_DOMAINS,
     Entry,
@@ -167,6 +168,37 @@ def suggest(change: Change, source: PolicySource, recommended: Policy) -> Sugges
         text = "the recommended policy decides by the content: nodeagent plan shows how, with recommended_policy: true"
         return Suggestion(change, None, text)
     return Suggestion(change, entry.entry)
+
+
+# Those that a policy can request.
+IN_A_POLICY: Final = frozenset(
+    {
+        ActionType.NONE,
+        ActionType.DRAIN,
+        ActionType.DAEMON_RELOAD,
+        ActionType.RELOAD,
+        ActionType.RESTART,
+        ActionType.REBOOT,
+    }
+)
+# In place of the service that reads a file, which only the admin knows.
+SERVICE: Final = "NAME.service"
+
+
+def as_policy(domain: str, key: str, actions: tuple[Action, ...]) -> dict[str, Any] | None:
+    """Return a policy with one entry, of a file, a unit or the keys of users; None if no policy can have it."""
+    if any(action.type not in IN_A_POLICY for action in actions):
+        return None
+    listed = [_action_to_dict(action) for action in actions]
+    match domain:
+        case "file":
+            return {"files": [{"path": key, "actions": listed}]}
+        case "unit":
+            return {"units": [{"name": key, "actions": listed}]}
+        case _ if domain in USER_DOMAINS:
+            return {SSHKEY: {"actions": listed}}
+        case _:
+            return None
 
 
 def entry_to_dict(entry: Entry) -> dict[str, Any]:
