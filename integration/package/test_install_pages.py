@@ -5,6 +5,7 @@ the package again."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
@@ -16,10 +17,12 @@ import pytest
 from integration.hosts.container.container_host import Host
 from integration.package.conftest import SOURCE, Package
 from integration.package.newcomer import first_week
+from nodeagent.reasons import known_reasons
 
 TIMEOUT = 120.0  # seconds
 PAGE = SOURCE / "docs/usage/install-tar.md"
 UPGRADE = SOURCE / "docs/usage/upgrade.md"
+COMMANDS = SOURCE / "nodeagent/cli"
 INSTALL = "./install.sh "
 # The program needs /proc in the root, as the page says.
 IN_ROOT = 'mount -t proc proc "$1/proc" && exec chroot "$1" nodeagent selfcheck --json'
@@ -31,6 +34,19 @@ def commands(begin: str, page: Path = PAGE) -> list[str]:
     found = re.search(r"\n\n((?:    .+\n)+)", text)
     assert found is not None, begin
     return [line.partition(" #")[0].strip() for line in found[1].splitlines()]
+
+
+def check_words(host: Host) -> None:
+    """What commands name beside an address works on a host that cannot reach it: the reasons, and the manual."""
+    for reason in [*known_reasons()][::25]:
+        explained = host.run(["nodeagent", "explain", str(reason)], timeout=TIMEOUT).stdout
+        assert reason.meaning in explained and reason.hint in explained, reason
+    (manual,) = (host.root / "usr/share/man/man8").glob("nodeagent.8*")
+    content = manual.read_bytes()
+    text = (gzip.decompress(content) if manual.suffix == ".gz" else content).decode()
+    named = set(re.findall(r"man nodeagent, ([A-Z]+)", "".join(path.read_text() for path in COMMANDS.rglob("*.py"))))
+    assert named
+    assert all(f"\n.SH {section}\n" in text for section in named), named
 
 
 def outside(command: str) -> None:
@@ -51,6 +67,7 @@ def test_the_tar_on_a_host(host: Host, package: Package) -> None:
     files = (package.tree / "usr/lib/nodeagent/manifest").read_text().splitlines()
     assert all((host.root / name).exists() for name in files)
     first_week(host)
+    check_words(host)
     for command in commands("**Uninstall** the tar", UPGRADE):
         host.run(["sh", "-euc", command], timeout=TIMEOUT)
     assert not [name for name in files if (host.root / name).exists()]

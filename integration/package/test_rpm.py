@@ -21,7 +21,7 @@ from integration.hosts.errors import CommandFailed
 from integration.package import provisioning
 from integration.package.conftest import BUILD_TIMEOUT, EPOCH, SOURCE, Package, cannot
 from integration.package.newcomer import first_week
-from integration.package.test_install_pages import commands
+from integration.package.test_install_pages import check_words, commands
 
 pytestmark = pytest.mark.long
 
@@ -180,6 +180,7 @@ def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str,
     # On a host with RPM, the file triggers of systemd do this.
     host.run(["journalctl", "--update-catalog"])
     host.run(["nodeagent", "selfcheck"])
+    check_words(host)
     settings = host.root / "etc/nodeagent/config.d/50-site.yaml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text("log:\n  level: debug\n")
