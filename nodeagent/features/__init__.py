@@ -35,6 +35,7 @@ NAMES: Final = (
     "etcd_members",
     "fleetlock",
     "fragments",
+    "hooks",
     "irreconcilable",
     "maintenance",
     "cluster",

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.redact import redact
 from nodeagent.features.checks.decide import AdminCheck
+from nodeagent.host.admin_programs import run_to_its_end, shown, writable
 from nodeagent.host.programs import NotStarted, ProgramLate, run_program
 from nodeagent.update.ports.host import Clock
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}\.service")
-
-# Characters of the output in a message. The end of the output contains the error.
-MAX_SHOWN: Final = 400
 
 # Lines of the journal that are read, and seconds for one call of systemctl or journalctl.
 LINES: Final = 20
@@ -44,7 +40,8 @@ async def run_check_unit(check: AdminCheck, deadline: float, clock: Clock) -> st
     """Return why the service failed, with the end of its output, or "" if it passed. ``deadline`` in seconds."""
     unit = check.name
     since = datetime.fromisoformat(clock.now()).timestamp()
-    result = await run_check(check, "systemctl", ("restart", "--quiet", "--", unit), deadline, partial(_end, unit))
+    restart = ("restart", "--quiet", "--", unit)
+    result = await run_to_its_end(f"the check {check.id}", "systemctl", restart, deadline, partial(_end, unit))
     if isinstance(result, str):
         return result
     status, lines = result
@@ -54,33 +51,6 @@ async def run_check_unit(check: AdminCheck, deadline: float, clock: Clock) -> st
     # The failure is reported here. Left behind, it would look like a service that the update broke.
     await _call("systemctl", "reset-failed", "--quiet", "--", unit)
     return f"the check {check.id} failed{shown(output)}"
-
-
-async def run_check(
-    check: AdminCheck, program: str, arguments: Sequence[str], deadline: float, end: Callable[[], Awaitable[None]]
-) -> tuple[int, Sequence[str]] | str:
-    """Return the exit status and the output of ``program``, or why it has none.
-
-    Without an end of the program, also if the update is cancelled, ``end`` ends the unit, which outlives the program.
-    Raises ``NotStarted``, which is no failure of the check.
-    """
-    about, ended = f"the check {check.id}", False
-    try:
-        result = await run_program(program, arguments, Path("/"), deadline)
-        ended = True
-    except NotStarted:
-        ended = True
-        raise
-    except ProgramLate:
-        return f"{about} did not end within {deadline:g} s"
-    except FileNotFoundError:
-        return f"{about} cannot run: this host has no {program}"
-    except OSError as error:
-        return f"{about} cannot run: {error.strerror or error}"
-    finally:
-        if not ended:
-            await asyncio.shield(end())
-    return result
 
 
 async def _end(unit: str) -> None:
@@ -127,16 +97,3 @@ def unsafe_unit(path: Path) -> Iterator[str]:
     elif about.st_size:
         # A unit file, or a program, that would never be read.
         yield "must be empty, or a link to the unit of this name"
-
-
-def writable(about: os.stat_result) -> bool:
-    """Return whether users other than root, or than this one, can write."""
-    return about.st_uid not in (0, os.geteuid()) or bool(about.st_mode & 0o022)
-
-
-def shown(lines: Sequence[str]) -> str:
-    """Return the end of the output. A secret is removed before the text is cut, because a part of it looks harmless."""
-    text = "; ".join(line.strip() for line in redact("\n".join(lines)).splitlines() if line.strip())
-    if not text:
-        return ""
-    return f": {text}" if len(text) <= MAX_SHOWN else f": …{text[-MAX_SHOWN:]}"

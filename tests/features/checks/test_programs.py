@@ -20,29 +20,13 @@ from nodeagent.errors import Refused, ServiceUnavailable
 from nodeagent.features.checks.decide import AdminCheck, CheckStage
 from nodeagent.features.checks.programs import MAX_CHECKS, HostAdminChecks
 from nodeagent.features.checks.reasons import CheckReason
-from nodeagent.features.checks.units import MAX_SHOWN, run_check_unit
+from nodeagent.features.checks.units import run_check_unit
 from nodeagent.host import programs as host_programs
+from nodeagent.host.admin_programs import MAX_SHOWN
 from nodeagent.host.clock import SystemClock
 from tests.host.test_programs import LACKS
+from tests.support.transient import SYSTEMCTL, SYSTEMD_RUN
 
-SYSTEMD_RUN = """#!/bin/sh
-echo "run $*" >> "$(dirname "$0")/calls"
-while [ "$1" != -- ]; do
-    case "$1" in --setenv=*) export "${1#--setenv=}" ;; esac
-    shift
-done
-shift
-exec "$@"
-"""
-# It restarts services by the program of their name, beside it.
-SYSTEMCTL = """#!/bin/sh
-here=$(dirname "$0")
-echo "systemctl $*" >> "$here/calls"
-for unit; do :; done
-case $1 in
-restart) exec "$here/$unit" ;;
-esac
-"""
 JOURNALCTL = """#!/bin/sh
 here=$(dirname "$0")
 echo "journalctl $*" >> "$here/calls"

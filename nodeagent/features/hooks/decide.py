@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which events the hooks of the admin get, what of each, and what in their directory would never run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
+from nodeagent.core.config.unit_names import did_you_mean
+from nodeagent.update.history.outcome import IN_HISTORY
+from nodeagent.update.ports.events import Event, HostDegraded, UpdateFinished, UpdateStarted, UpdateWaiting
+
+HOOKS: Final = "/etc/nodeagent/hooks"
+SCHEMA: Final = "nodeagent/hook/v1"
+
+# Characters of a message, and of the actions, so that a notice fits into a pipe.
+MAX_MESSAGE: Final = 4096
+
+
+class HookEvent(StrEnum):
+    """An event that a hook gets. The values are the names of its directory."""
+
+    WAITING = "waiting"
+    BEGUN = "begun"
+    FINISHED = "finished"
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What happened to an update. ``about`` has the keys that only this event has."""
+
+    event: HookEvent
+    update_id: str
+    from_name: str
+    to_name: str
+    reason: str = ""
+    message: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def repeats(self, before: Notice | None) -> bool:
+        """Return whether an update waits for the same as in the notice before. The message may count pods."""
+        return (
+            before is not None
+            and self.event is HookEvent.WAITING
+            and (self.event, self.update_id, self.to_name, self.reason)
+            == (before.event, before.update_id, before.to_name, before.reason)
+        )
+
+    def text(self, host: str, time: str) -> bytes:
+        """Return the JSON for standard input: one line. ``time`` is that of the event."""
+        document = {
+            "schema": SCHEMA,
+            "event": self.event,
+            "time": time,
+            "host": host,
+            "update_id": self.update_id,
+            "from": self.from_name,
+            "to": self.to_name,
+            "reason": self.reason,
+            "message": self.message[:MAX_MESSAGE],
+            **self.about,
+        }
+        return json.dumps(document).encode() + b"\n"
+
+
+def notice_of(event: Event) -> Notice | None:
+    """Return what the hooks get of an event, None for nothing."""
+    match event:
+        case UpdateWaiting() if not event.routine:
+            kind = HookEvent.WAITING
+        case UpdateStarted():
+            about = event.about
+            added = {"actions": event.actions[:MAX_MESSAGE]}
+            return Notice(HookEvent.BEGUN, about.update_id, about.current, about.desired, about=added)
+        case HostDegraded():
+            kind = HookEvent.DEGRADED
+        case UpdateFinished() if event.entry.outcome in IN_HISTORY:
+            entry = event.entry
+            ended = {
+                "outcome": entry.outcome,
+                "disruption": entry.disruption,
+                "reboots": entry.reboots,
+                "seconds": round(entry.seconds, 1),
+            }
+            names = (entry.update_id, entry.from_name, entry.to_name)
+            return Notice(HookEvent.FINISHED, *names, entry.reason, entry.message, ended)
+        case _:
+            return None
+    about = event.about
+    return Notice(kind, about.update_id, about.current, about.desired, event.reason, event.message)
+
+
+def problems(path: str, node: RegularFile | SymbolicLink) -> Iterator[str]:
+    """Yield why nodeagent would refuse to run a hook of a config."""
+    if path.rpartition("/")[0] not in [f"{event}.d" for event in HookEvent]:
+        yield f"is in none of the directories {HOOKS}/EVENT.d; EVENT: {', '.join(HookEvent)}"
+    elif isinstance(node, RegularFile) and (not node.mode & 0o100 or node.mode & 0o022):
+        yield "must be executable, and writable for root only (mode: 493, which is 0755)"
+
+
+def unread(name: str) -> str:
+    """Return why nothing reads this entry of the directory, "" if the hooks in it run."""
+    events = [f"{event}.d" for event in HookEvent]
+    if name in events:
+        return ""
+    return f"is no event of the hooks, so nothing in it runs{did_you_mean(name, events)}"
