@@ -70,6 +70,6 @@ def measured(sizes: list[int]) -> list[dict[str, Any]]:
         cluster = Cluster(programs.find(), Path(directory))
         try:
             cluster.start()
-            return [asyncio.run(roll_out(cluster, nodes, max(1, nodes // 50))) for nodes in sizes]
+            return [asyncio.run(roll_out(cluster, nodes, max(1, nodes // 10))) for nodes in sizes]
         finally:
             cluster.close()
