@@ -22,17 +22,14 @@ REGISTRY_STATE = "/var/lib/small-registry"
 REGISTRY_UNIT = "small-registry.service"
 _PORT = 5000
 _EXT = "usr/libexec/libostree/ext/ostree-container"
-_FILES = {
-    "etc/containers/registries.conf.d/tests.conf": small_registry.registries_conf("quay.io", _PORT),
-    f"usr/lib/systemd/system/{REGISTRY_UNIT}": f"""\
+_REGISTRY = """\
 [Unit]
-RequiresMountsFor={REGISTRY_STATE}
+RequiresMountsFor={state}
 [Service]
-ExecStart=python3 /usr/lib/small-registry.py {SERVED} {_PORT} {REGISTRY_STATE}
+ExecStart=python3 /usr/lib/small-registry.py {served} {port} {state}
 [Install]
 WantedBy=multi-user.target
-""",
-}
+"""
 
 
 def package(tarball: Path) -> Part:
@@ -55,8 +52,15 @@ def stand_in(settings: Mapping[str, str] | None = None) -> Part:
     return Part("rpm-ostreed", digest.digest(), put)
 
 
-def bootc_host() -> Part:
-    """The real `ostree container`, bootc, and a registry as quay.io on the host's loopback. Raises Unavailable."""
+def bootc_host(served: str = SERVED) -> Part:
+    """The real `ostree container`, bootc, and a registry of `served` as quay.io on the host's loopback.
+
+    Raises Unavailable.
+    """
+    files = {
+        "etc/containers/registries.conf.d/tests.conf": small_registry.registries_conf("quay.io", _PORT),
+        f"usr/lib/systemd/system/{REGISTRY_UNIT}": _REGISTRY.format(served=served, port=_PORT, state=REGISTRY_STATE),
+    }
     sources = {
         _EXT: OSTREE_CONTAINER.find(),
         "usr/bin/bootc": bootc.program(),
@@ -64,7 +68,7 @@ def bootc_host() -> Part:
     }
 
     def put(root: Path) -> None:
-        for name, text in _FILES.items():
+        for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
         for name, source in sources.items():
@@ -73,5 +77,5 @@ def bootc_host() -> Part:
             (root / name).chmod(0o755)
         process.run(["chroot", str(root), "systemctl", "enable", REGISTRY_UNIT], timeout=30)
 
-    made_of = (*(path.read_bytes() for path in sources.values()), *(text.encode() for text in _FILES.values()))
+    made_of = (*(path.read_bytes() for path in sources.values()), *(text.encode() for text in files.values()))
     return Part("bootc", digest(*made_of).encode(), put)

@@ -25,13 +25,27 @@ from typing import Any
 import pytest
 
 from integration.hosts.container.conftest import FAILED, package, pytest_runtest_makereport, required, say
-from integration.hosts.vm import enforcing, guest, image, live, nodes, registry_disk, virtual_machine, vm_requirements
+from integration.hosts.errors import Unavailable
+from integration.hosts.vm import (
+    bootc_disk,
+    enforcing,
+    guest,
+    image,
+    live,
+    nodes,
+    registry_disk,
+    virtual_machine,
+    vm_requirements,
+)
 from integration.hosts.vm.image import DiskImage
 from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees import parts
 from integration.trees.base import Flavour
+from integration.trees.bootc_machine import BootcMachineRepo
 from integration.trees.enforcing import EnforcingRepo
+from integration.trees.image_registry import Pulled
+from integration.trees.ostree_container import OSTREE_CONTAINER
 from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import BAD, A, B, Tree
 
@@ -254,6 +268,53 @@ def enforcing_node(
         )
 
 
+@pytest.fixture(scope="session")
+def bootc_repo(say: Callable[[str], None]) -> Iterator[BootcMachineRepo]:
+    """The trees of machines that bootc updates."""
+    try:
+        OSTREE_CONTAINER.find()
+    except Unavailable as error:
+        # Also in CI, which has no time to build it.
+        pytest.skip(str(error))
+    required(lambda: vm_requirements.ensure(say))
+    grown = required(lambda: BootcMachineRepo(say))
+    virtual_machine.sweep()
+    yield grown
+    grown.close()
+
+
+@pytest.fixture(scope="session")
+def bootc_tree(package: Path, bootc_repo: BootcMachineRepo) -> Callable[[Tree], Tree]:
+    """A tree with nodeagent's package and what is real on a host with bootc, without any rpm-ostreed."""
+    installed = (guest.part(), parts.package(package), parts.bootc_host(bootc_disk.SERVED))
+    return lambda tree: tree.having(*installed)
+
+
+@pytest.fixture(scope="session")
+def bootc_shelf(bootc_repo: BootcMachineRepo, bootc_tree: Callable[[Tree], Tree]) -> Iterator[RegistryDisk]:
+    """The registry of the nodes with bootc: A, B and BAD."""
+    made = required(lambda: bootc_disk.make(bootc_repo, [bootc_tree(tree) for tree in (A, B, BAD)]))
+    yield made
+    made.disk.close()
+
+
+@pytest.fixture
+def bootc_node(
+    request: pytest.FixtureRequest,
+    bootc_repo: BootcMachineRepo,
+    bootc_tree: Callable[[Tree], Tree],
+    bootc_shelf: RegistryDisk,
+    say: Callable[[str], None],
+) -> Iterator[Vm]:
+    """A node that bootc updates, installed from the real image of A, on XFS, as `node`."""
+    accel, tree = _accelerator(bootc_repo), bootc_tree(A)
+    with contextlib.ExitStack() as stack:
+        yield _node(
+            *(stack, request.node, bootc_repo, tree, bootc_shelf, "xfs", accel, say),
+            pulled=lambda: bootc_disk.pulled(bootc_repo, tree),
+        )
+
+
 def _accelerator(ostree_repo: OstreeRepo) -> str:
     found = (list(path.glob("usr/lib/modules/*/vmlinuz")) for path in ostree_repo.image.paths)
     (kernel,) = next(kernels for kernels in found if kernels)
@@ -271,10 +332,14 @@ def _node(
     say: Callable[[str], None],
     kind: Callable[..., Vm] = Vm,
     options: Mapping[str, Any] | None = None,
+    pulled: Callable[[], Pulled] | None = None,
 ) -> Vm:
-    """A booted node that was installed from the image of `tree`, which `media` has. `options` are of image.system."""
-    pulled = registry_disk.pulled(ostree_repo, tree)
-    installed = image.system(ostree_repo, pulled, say, filesystem=filesystem, **(options or {}))
+    """A booted node that was installed from the image of `tree`, which `media` has. `options` are of image.system.
+
+    `pulled` returns that image where another program than the stand-in of rpm-ostreed pulls it.
+    """
+    source = pulled() if pulled is not None else registry_disk.pulled(ostree_repo, tree)
+    installed = image.system(ostree_repo, source, say, filesystem=filesystem, **(options or {}))
     stack.callback(installed.close)
     settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(tree)))
     frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)
