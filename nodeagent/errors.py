@@ -73,7 +73,9 @@ class AgentError(Exception):
 def full_text(error: AgentError, limit: int | None = None) -> str:
     """Return the message and at most ``limit`` problems."""
     # The message often contains the first problem already.
-    lines = [f"{found.path}: {found.message}" if found.path else found.message for found in error.problems[:limit]]
+    lines = [
+        f"{problem.path}: {problem.message}" if problem.path else problem.message for problem in error.problems[:limit]
+    ]
     return "; ".join([error.message, *(line for line in lines if line not in error.message)])
 
 

@@ -40,8 +40,8 @@ STYLES: Final = {"degraded": BAD, "updating": WARN, "updated": GOOD}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/fleet/v1)")
-    each = f"each node, and all of each Node: also where more than {NODES} need attention"
-    parser.add_argument("--all", action="store_true", help=each)
+    every_node = f"each node, and all of each Node: also where more than {NODES} need attention"
+    parser.add_argument("--all", action="store_true", help=every_node)
     add_access(parser)
     leases = "where the node leases are (medik8s-leases)"
     parser.add_argument("--lease-namespace", default="medik8s-leases", metavar="NAME", help=leases)
@@ -92,8 +92,8 @@ def _describe(fleet: Rollout, unknown: Sequence[str], stuck: Sequence[StuckSlot]
         print("\n".join(lines))
 
 
-def _describe_groups(found: Sequence[Group]) -> None:
-    shown, others = found[:GROUPS], found[GROUPS:]
+def _describe_groups(groups: Sequence[Group]) -> None:
+    shown, others = groups[:GROUPS], groups[GROUPS:]
     table(["COUNT", "POOL", "PROGRESS", "CONFIG", "WHY", "NODES"], [_group_row(group) for group in shown], right=[0])
     nodes = sum(len(group.members) for group in others)
     rest = f"{counted(nodes, 'more node')} with {counted(len(others), 'other reason')}; " if others else ""

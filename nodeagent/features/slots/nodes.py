@@ -43,8 +43,8 @@ async def read_whole(client: KubeClient, names: Collection[str]) -> dict[str, No
             # Of a list, because that is the right that the other requests need.
             return await client.objects(PATH, Node, fieldSelector=f"metadata.name={name}")
 
-    found = await asyncio.gather(*(read(name) for name in names))
-    return {node["metadata"]["name"]: node for nodes in found for node in nodes}
+    answers = await asyncio.gather(*(read(name) for name in names))
+    return {node["metadata"]["name"]: node for nodes in answers for node in nodes}
 
 
 def may_have_signs(meta: ManagedMeta) -> bool:

@@ -46,11 +46,11 @@ def attention(pool: PoolRollout) -> Sequence[NodeRollout]:
 
 def groups(fleet: Rollout) -> Sequence[Group]:
     """Return the groups: the worst progress first, and in it those with flags, then the largest."""
-    found: dict[tuple[str, NodeProgress, tuple[str, ...]], list[NodeRollout]] = {}
+    members_of: dict[tuple[str, NodeProgress, tuple[str, ...]], list[NodeRollout]] = {}
     for pool in fleet.pools:
         for member in attention(pool):
-            found.setdefault((pool.name, member.progress, _words(member)), []).append(member)
-    return sorted((Group(*key, members) for key, members in found.items()), key=_rank)
+            members_of.setdefault((pool.name, member.progress, _words(member)), []).append(member)
+    return sorted((Group(*key, members) for key, members in members_of.items()), key=_rank)
 
 
 def _rank(group: Group) -> tuple[int, bool, int, str]:

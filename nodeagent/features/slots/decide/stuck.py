@@ -56,10 +56,10 @@ def stuck_slots(
         lease, meta = read_lease(data), data["metadata"]
         name = lease.identity.partition("/")[0]
         owners = [owner["uid"] for owner in meta.get("ownerReferences") or () if owner["kind"] == "Node"]
-        why = _why(nodes.get(name), owners, failed.get(name, ""), now) if lease.identity else ""
-        if why:
+        cause = _why(nodes.get(name), owners, failed.get(name, ""), now) if lease.identity else ""
+        if cause:
             pool = (meta.get("labels") or {}).get(POOL_LABEL, "")
-            stuck.append(StuckSlot(meta["name"], pool, clean(name), lease.acquired, why))
+            stuck.append(StuckSlot(meta["name"], pool, clean(name), lease.acquired, cause))
     return sorted(stuck, key=lambda slot: slot.name)
 
 
