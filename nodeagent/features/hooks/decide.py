@@ -24,15 +24,22 @@ MAX_MESSAGE: Final = 4096
 class HookEvent(StrEnum):
     """An event that a hook gets. The values are the names of its directory."""
 
+    # For a window, a slot, another actor, a check: before an update begins, or within it.
     WAITING = "waiting"
+    # Right before the first write.
     BEGUN = "begun"
+    # With any outcome of the history.
     FINISHED = "finished"
+    # The revert failed as well; the end of the update follows.
     DEGRADED = "degraded"
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What happened to an update. ``about`` has the keys that only this event has."""
+    """What happened to an update. ``about`` has the keys that only this event has.
+
+    ``from_name`` is "" for the first config. ``reason`` and ``message`` are "" where the event has none.
+    """
 
     event: HookEvent
     update_id: str

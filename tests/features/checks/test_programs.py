@@ -18,9 +18,8 @@ import pytest
 
 from nodeagent.errors import Refused, ServiceUnavailable
 from nodeagent.features.checks.decide import AdminCheck, CheckStage
-from nodeagent.features.checks.programs import MAX_CHECKS, HostAdminChecks
+from nodeagent.features.checks.programs import MAX_CHECKS, HostAdminChecks, run_check_unit
 from nodeagent.features.checks.reasons import CheckReason
-from nodeagent.features.checks.units import run_check_unit
 from nodeagent.host import programs as host_programs
 from nodeagent.host.admin_programs import MAX_SHOWN
 from nodeagent.host.clock import SystemClock
