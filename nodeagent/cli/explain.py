@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
 from nodeagent.cli._plan_inputs import load_policy, readable_text, recommended_policy
@@ -268,8 +270,6 @@ def _policy_text(explanation: Explanation, recommended: Entry | None) -> str | N
         policy = None
     if policy is None:
         return None
-    import yaml
-
     return str(yaml.safe_dump(policy, default_flow_style=True, sort_keys=False, width=float("inf"))).rstrip()
 
 

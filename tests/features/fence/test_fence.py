@@ -225,7 +225,7 @@ async def test_pages_of_etcd_after_the_staging_are_a_span_of_their_own(host: Hos
 
 
 async def test_the_rate_of_its_writes(host: Host) -> None:
-    actuators = Actuators(host.bus, host.restore_log, UNIT, host.disks, lambda: [VICTIM], host.system)
+    actuators = Actuators(host.bus, host.restore_log, UNIT, host.disks, lambda: [VICTIM], host.system, syncs=UNIT)
 
     def wrote(bytes_: int, place: str = CGROUP) -> None:
         text = f"8:16 wbytes=5\n{DISK.number} rbytes=7 wbytes={bytes_} rios=1 wios=1\n"
