@@ -159,9 +159,10 @@ def clock(stamp: str, now: datetime) -> str:
     return local.strftime("%H:%M:%S" if local.date() == now.date() else "%Y-%m-%d %H:%M:%S")
 
 
-def local_times(text: str, now: datetime) -> str:
-    """Return a text of the daemon with its times as ``clock`` shows them."""
-    return with_times(text, lambda stamp: clock(stamp, now))
+def local_times(text: str, now: datetime, *, zone: bool = False) -> str:
+    """Return a text of the daemon with its times as ``clock`` shows them, with ``zone`` also their time zone."""
+    suffix = f" {now.tzname()}" if zone else ""
+    return with_times(text, lambda stamp: clock(stamp, now) + suffix)
 
 
 def ago(stamp: str, now: datetime) -> str:

@@ -24,6 +24,7 @@ from nodeagent.host.config_file import names_in
 from nodeagent.settings import schema
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import load
+from nodeagent.settings.part import parts
 
 # An empty list takes no action, as None does.
 NO_ACTIONS: Final = "has no actions, so nothing is reloaded or restarted, and no warning is given"
@@ -61,6 +62,8 @@ def show(*, as_json: bool) -> int:
     else:
         rows = [[key, _yaml(value), loaded.origins.get(key) or paint("default", DIM)] for key, value in values.items()]
         table(["SETTING", "VALUE", "FROM"], rows)
+        for note in (note for kind in parts() for note in loaded.settings.of(kind).notes()):
+            print(note)
     return 0
 
 

@@ -88,7 +88,8 @@ async def _watch(client: Client, *, as_json: bool) -> None:
 def view(status: dict[str, Any], now: datetime, *, as_bar: bool = False, log: Sequence[str] = ()) -> list[str]:
     """Return a status as lines for an operator. ``as_bar`` draws the progress of a step as a bar. ``log`` are the last
     lines of the unit that failed."""
-    rows = [(label, local_times(text, now)) for label, text in _rows(status, now, as_bar=as_bar, log=log)]
+    # Windows have a time zone of their own, so a time in a message names that of the display.
+    rows = [(label, local_times(text, now, zone=True)) for label, text in _rows(status, now, as_bar=as_bar, log=log)]
     width = max(len(label) for label, _ in rows)
     lines = []
     for label, text in rows:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 
 from nodeagent.errors import InvalidInput, Problem
+from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
 from nodeagent.settings.part import Part, parts
 from nodeagent.settings.schema import NodeName, Settings, groups, keys, part_keys
@@ -136,12 +137,12 @@ def _wrong_item(value: Any, kind: Any) -> str:
     return ""
 
 
-def invalid(problems: Sequence[Problem]) -> InvalidInput:
+def invalid(problems: Sequence[Problem], reason: AnyReason = Reason.SETTINGS_INVALID) -> InvalidInput:
     first = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return InvalidInput(
         ": ".join(filter(None, (first.path, first.message))) + more,
-        reason=Reason.SETTINGS_INVALID,
+        reason=reason,
         hint="nodeagent settings check shows every problem; nothing was changed",
         problems=problems,
     )

@@ -13,7 +13,7 @@ from typing import Final
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings.check import invalid
 from nodeagent.settings.part import Contradiction, parts
-from nodeagent.settings.schema import Settings, part_keys
+from nodeagent.settings.schema import Settings
 
 # These name the peers and the store of the process: a loop that changed them while it runs could act for two nodes.
 FIXED: Final = ("desired_config", "state_dir", "node_name", "cluster")
@@ -36,9 +36,9 @@ def check_consistency(settings: Settings, origins: Mapping[str, str] = MappingPr
         try:
             settings.of(kind).check_host()
         except InvalidInput as error:
-            where = next((origins[key] for key in part_keys(kind) if key in origins), "")
-            error.problems = (Problem(where, error.message),)
-            raise
+            # A feature knows the key only, and a value that no file has is a default.
+            placed = [Problem(origins.get(problem.path, ""), problem.message) for problem in error.problems]
+            raise invalid(placed, error.reason) from None
 
 
 def contradictions(settings: Settings) -> Iterator[Contradiction]:

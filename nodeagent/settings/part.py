@@ -30,7 +30,14 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
         yield from ()
 
     def check_host(self) -> None:
-        """Check what only this host can tell, such as a time zone. It may block. Raises ``InvalidInput``."""
+        """Check what only this host can tell, such as a time zone. It may block.
+
+        Raises ``InvalidInput`` with a problem whose path is the key.
+        """
+
+    def notes(self) -> Iterator[str]:
+        """Yield what the values mean on this host, for a list of the settings. It may block."""
+        yield from ()
 
 
 def parts() -> Sequence[type[Part]]:

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from nodeagent.cli._render import ahead, clock, local_now
+from nodeagent.cli._settings import valid_settings
 from nodeagent.errors import InvalidInput
-from nodeagent.features.windows.decide.start import parse_start
+from nodeagent.features.windows.decide.start import parse_start, start_of
 from nodeagent.features.windows.decide.weekly import named_windows
 from nodeagent.features.windows.reasons import WindowReason
 from nodeagent.features.windows.settings import WindowSettings
-from nodeagent.features.windows.zones import HOST_ZONE, load_zone
+from nodeagent.features.windows.zones import HOST_ZONE, load_zone, zone_name
 from nodeagent.settings.load import load
 
 
@@ -28,9 +30,16 @@ def read(text: str) -> Mapping[str, str]:
 
 def begins(options: Mapping[str, Any]) -> str:
     if start := options["not_before"]:
-        now = local_now()
-        return f" at {clock(start, now)}{ahead(start, now)}"
-    return f" in the window {options['window']}"
+        now = here()
+        zone = start_of(start).astimezone(now.tzinfo).tzname()
+        return f" at {clock(start, now)} {zone}{ahead(start, now)}"
+    zone = zone_name(valid_settings().of(WindowSettings).zone)
+    return f" in the window {options['window']} (time zone {zone})"
+
+
+def here() -> datetime:
+    """Return the time in the zone of the host, with its changes for daylight saving."""
+    return local_now().astimezone(load_zone(HOST_ZONE))
 
 
 def _start(text: str) -> tuple[str, str]:
@@ -39,4 +48,5 @@ def _start(text: str) -> tuple[str, str]:
         named = named_windows(load().settings.of(WindowSettings).open)
         if window := named.get(text):
             return "", window
-    return parse_start(text, local_now(), load_zone(HOST_ZONE))
+    now = here()
+    return parse_start(text, now, now.tzinfo or UTC)

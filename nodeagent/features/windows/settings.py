@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from msgspec import Meta
 
-from nodeagent.features.windows.zones import schedule_of
+from nodeagent.features.windows.zones import HOST_ZONE, schedule_of, zone_name
 from nodeagent.settings.part import Part
 
 DAY = "(mon|tue|wed|thu|fri|sat|sun)"
@@ -42,3 +43,7 @@ class WindowSettings(Part, frozen=True, forbid_unknown_fields=True):
 
     def check_host(self) -> None:
         schedule_of(self.open, self.zone)
+
+    def notes(self) -> Iterator[str]:
+        yield f"Windows are in the time zone {zone_name(self.zone)}, also those of nodeagent apply --at (windows.zone)."
+        yield f"A time, as in nodeagent apply --at 22:00, is in the time zone {zone_name(HOST_ZONE)}."

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
-from nodeagent.errors import InvalidInput
+from nodeagent.errors import InvalidInput, Problem
 from nodeagent.features.windows.decide.weekly import Schedule, named_windows, parse_windows
 from nodeagent.features.windows.reasons import WindowReason
 from nodeagent.reasons import Reason
 
 HOST_ZONE: Final = "localtime"
+LOCALTIME: Final = Path("/etc/localtime")
+# Zones that an error about an unknown one names.
+MOST_NEAR: Final = 3
 
 
 def schedule_of(windows: Sequence[str], zone: str) -> Schedule | None:
@@ -26,11 +30,13 @@ def schedule_of(windows: Sequence[str], zone: str) -> Schedule | None:
     try:
         named_windows(windows)
     except ValueError as error:
-        raise InvalidInput(f"windows.open: {error}", reason=Reason.SETTINGS_INVALID) from None
+        message = f"windows.open: {error}"
+        problems = [Problem("windows.open", message)]
+        raise InvalidInput(message, reason=Reason.SETTINGS_INVALID, problems=problems) from None
     return Schedule(parse_windows(windows), found) if found and windows else None
 
 
-def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
+def load_zone(name: str, localtime: Path = LOCALTIME) -> ZoneInfo:
     """Read a time zone from the database of this host; ``localtime`` is the zone of the host.
 
     A host without the file ``localtime`` is in UTC, as in localtime(5).
@@ -46,6 +52,29 @@ def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
             return ZoneInfo("UTC")
     except (OSError, ValueError, KeyError) as error:
         # ZoneInfoNotFoundError, for an unknown name, is a KeyError.
-        raise InvalidInput(
-            f"{name!r} is not a time zone of this host", reason=WindowReason.TIME_ZONE_UNKNOWN
-        ) from error
+        near = () if name == HOST_ZONE else near_zones(name)
+        what = str(localtime) if name == HOST_ZONE else repr(name)
+        message = f"{what} is not a time zone of this host" + (f"; did you mean {' or '.join(near)}?" if near else "")
+        problems = [Problem("windows.zone", f"windows.zone: {message}")]
+        raise InvalidInput(message, reason=WindowReason.TIME_ZONE_UNKNOWN, problems=problems) from error
+
+
+def zone_name(name: str, localtime: Path = LOCALTIME) -> str:
+    """Return a time zone as operators name it. That of the host is where its link leads, as in timedatectl(1)."""
+    if name != HOST_ZONE:
+        return name
+    try:
+        zone = str(localtime.readlink()).partition("/zoneinfo/")[2]
+    except OSError:
+        # A copy in place of a link, or none.
+        zone = ""
+    return f"{zone} of this host".lstrip() if zone or localtime.exists() else "UTC of this host"
+
+
+def near_zones(name: str) -> Sequence[str]:
+    """Return zones of this host with a similar name, or of the city ``name``, the most similar first. Blocks: it reads
+    the database of time zones."""
+    zones = sorted(available_timezones())
+    cities = [zone for zone in zones if zone.lower().rpartition("/")[2] == name.lower()]
+    by_name = {zone.lower(): zone for zone in zones}
+    return cities[:MOST_NEAR] or [by_name[near] for near in get_close_matches(name.lower(), by_name, MOST_NEAR, 0.8)]

@@ -313,5 +313,5 @@ def test_last_lines_of_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_times_of_messages_are_local(cli: Cli, daemon: FakeDaemon) -> None:
     until = "the reboot waits until 2026-11-21T04:00:00Z for backup; then it is overridden"
     daemon.status |= {"phase": "Rebooting", "reason": "RebootBlocked", "message": until}
-    assert "the reboot waits until 04:00:00 for backup" in cli("status").out
+    assert "the reboot waits until 04:00:00 UTC for backup" in cli("status").out
     assert cli("status", "--json").json["message"] == until

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -18,7 +19,7 @@ __all__ = ["config"]
 
 @pytest.fixture(autouse=True)
 def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeagent.features.windows.cli.local_now", lambda: NOW)
+    monkeypatch.setattr("nodeagent.features.windows.cli.here", lambda: NOW.astimezone(ZoneInfo("Europe/Berlin")))
 
 
 def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, golden: Golden) -> None:
@@ -31,6 +32,26 @@ def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, 
     golden("commands", "apply --at a window --no-reboot", given.out)
     given = cli("apply", config, "--at", "sat 02:00 60", "--json").json
     assert (given["not_before"], given["window"], given["no_reboot"]) == ("", "sat 02:00 60", False)
+
+
+@pytest.mark.finding(
+    "commands: zone of a time and of a window",
+    "The answer and `settings show` name the time zone that counts, with the summer time of the start.",
+)
+def test_each_answer_names_the_zone_that_counts(
+    cli: Cli, daemon: FakeDaemon, config: str, no_settings: Path, golden: Golden
+) -> None:
+    (no_settings / "20-windows.yaml").write_text("windows: {zone: Asia/Tokyo}")
+    # The summer time of the start, not that of the request.
+    for text, name in (
+        ("2027-07-01T02:00", "a time in the summer"),
+        ("sat 02:00 60", "a window of the settings' zone"),
+    ):
+        golden("commands", f"apply --at {name}", cli("apply", config, "--at", text).out)
+    assert applied(daemon)[0]["not_before"].value == "2027-07-01T00:00:00Z"
+    shown = cli("settings", "show").out.splitlines()[-2:]
+    assert shown[0].split("time zone ")[1].startswith("Asia/Tokyo")
+    assert shown[1].endswith("of this host.")
 
 
 def test_a_window_by_its_name(cli: Cli, daemon: FakeDaemon, config: str, no_settings: Path) -> None:

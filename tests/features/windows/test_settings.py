@@ -26,7 +26,7 @@ def loaded(directory: Path, text: str) -> Loaded:
     ("text", "reason", "words"),
     [
         ("windows: {open: ['night = 01:00 5', 'night = 02:00 5']}\n", "SettingsInvalid", "windows.open"),
-        ("windows: {zone: Nowhere/City}\n", "TimeZoneUnknown", "Nowhere/City"),
+        ("windows: {zone: Nowhere/City}\n", "TimeZoneUnknown", "50-x.yaml:1: windows.zone: 'Nowhere/City' is not"),
     ],
 )
 def test_what_only_the_host_can_tell(tmp_path: Path, text: str, reason: str, words: str) -> None:
@@ -35,6 +35,19 @@ def test_what_only_the_host_can_tell(tmp_path: Path, text: str, reason: str, wor
         check_consistency(found.settings, found.origins)
     assert raised.value.reason == reason
     assert [problem.path for problem in raised.value.problems] == [f"{tmp_path}/50-x.yaml:1"]
+
+
+@pytest.mark.finding(
+    "commands: place of an unknown time zone",
+    "An unknown time zone is refused with the file and the line of its key, and with similar names.",
+)
+def test_an_unknown_zone_has_the_line_of_its_key(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "windows:\n  open: ['02:00 60']\n  zone: Prague\n")
+    with pytest.raises(InvalidInput) as raised:
+        check_consistency(found.settings, found.origins)
+    (problem,) = raised.value.problems
+    message = "windows.zone: 'Prague' is not a time zone of this host; did you mean Europe/Prague?"
+    assert (problem.path, problem.message) == (f"{tmp_path}/50-x.yaml:3", message)
 
 
 def test_a_wrong_window(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import InvalidInput
-from nodeagent.features.windows.zones import load_zone, schedule_of
+from nodeagent.features.windows.zones import load_zone, schedule_of, zone_name
 
 AT = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
@@ -30,6 +30,25 @@ def test_that_of_the_host(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("x")
     with pytest.raises(InvalidInput):
         load_zone("localtime", tmp_path / "broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "zone"),
+    [("Europe/Pargue", "Europe/Prague"), ("prague", "Europe/Prague"), ("europe/berlin", "Europe/Berlin")],
+)
+def test_an_unknown_zone_names_near_ones(name: str, zone: str) -> None:
+    with pytest.raises(InvalidInput, match=f"did you mean (.* or )?{zone}"):
+        load_zone(name)
+
+
+def test_the_name_of_the_host_s_zone(tmp_path: Path) -> None:
+    link = tmp_path / "localtime"
+    assert (zone_name("UTC"), zone_name("localtime", link)) == ("UTC", "UTC of this host")
+    link.symlink_to("/usr/share/zoneinfo/Asia/Tokyo")
+    assert zone_name("localtime", link) == "Asia/Tokyo of this host"
+    link.unlink()
+    link.write_bytes(b"TZif")
+    assert zone_name("localtime", link) == "of this host"
 
 
 def test_windows() -> None:
