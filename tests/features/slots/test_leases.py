@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
-from nodeagent.core.coordination.kube_objects import LeaseObject
+from nodeagent.core.coordination.kube_objects import LeaseObject, Node
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.errors import AgentError, OutOfTurn, Retryable, Terminal
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
+from nodeagent.features.slots.decide.rollout import Rollout
+from nodeagent.features.slots.decide.stuck import stuck_slots
 from nodeagent.features.slots.leases import WRITES, KubeSlots
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
+from tests.kube.memory_api import LEASES, NODES, MemoryApi, MemoryClient
 from tests.world import FakeClock, World
 
 
@@ -56,6 +60,63 @@ async def test_a_slot_that_does_not_exist_is_created() -> None:
     pool = SlotPool("p", SlotKind.DISRUPT, 1)
     assert await slots(server).acquire("nodeagent", "op", "why") == pool.lease(0)
     assert server.created == 1
+
+
+class Collector(MemoryApi):
+    """An API server, and the garbage collector of its cluster."""
+
+    def collect(self) -> None:
+        """Delete each object whose owners do not exist, by kind, name and uid, as Kubernetes does."""
+        nodes = {
+            ("v1", "Node", found["metadata"]["name"], found["metadata"]["uid"])
+            for path, found in self.objects.items()
+            if path.startswith(NODES)
+        }
+        for path, found in [*self.objects.items()]:
+            owners = found["metadata"].get("ownerReferences") or []
+            names = {(one["apiVersion"], one["kind"], one["name"], one["uid"]) for one in owners}
+            if names and not names & nodes:
+                del self.objects[path]
+
+
+@pytest.mark.finding("cluster: dead slot holders", "The slot of a deleted Node is deleted with it.")
+@pytest.mark.looptime
+@pytest.mark.parametrize("pause", [0.0, 60.0])
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_slot_leaves_with_the_node_that_holds_it(pause: float, again: bool) -> None:
+    """``again``: a Node of the same name exists since."""
+    api, pool = Collector(), SlotPool("p", SlotKind.DISRUPT, 1, pause)
+
+    def of(node: str) -> KubeSlots:
+        clock = FakeClock(World())
+        client = MemoryClient(api, clock, asyncio.get_running_loop().time)
+        return KubeSlots(client, HostIdentity(node, node), pool, clock)
+
+    for node in ("former", "n", "other"):
+        api.add(NODES, node)
+    # With a pause, the slot exists already when the node takes it.
+    await of("former").acquire("nodeagent", "op", "why")
+    await of("former").release("op")
+    api.collect()
+    await asyncio.sleep(2 * pause)
+    name = await of("n").acquire("nodeagent", "op", "why")
+    del api.objects[f"{NODES}/former"]
+    api.collect()
+    with pytest.raises(OutOfTurn):
+        await of("other").acquire("nodeagent", "op", "why")
+    del api.objects[f"{NODES}/n"]
+    if again:
+        api.add(NODES, "n")
+    (stuck,) = stuck_slots(
+        [cast("LeaseObject", api.objects[f"{LEASES}/{name}"])],
+        {"n": cast("Node", api.objects[f"{NODES}/n"])} if again else {},
+        Rollout((), ()),
+        None,
+    )
+    assert stuck.why == ("its Node was created again" if again else "its Node does not exist")
+    assert stuck.command == f"kubectl delete lease -n {LEASES.split('/')[-2]} {name}"
+    api.collect()
+    assert await of("other").acquire("nodeagent", "op", "why") == name
 
 
 @pytest.mark.looptime
