@@ -2,9 +2,9 @@
 """Slots of a pool on an API server (``decide/pool.py``). Implements ``ports.Slots``.
 
 A slot is deleted when it is released, or stays with the time of the release if the pool has, or had, a pause. Looking
-for one needs one request, taking one three, checking and releasing one two each; there is none in between, since a slot
-does not expire. A write without an answer is found by the uid of the node at the next ``acquire`` or ``release``: no
-slot is left behind.
+for one needs one request, taking one three (with a zone two more), checking and releasing one two each; there is none
+in between, since a slot does not expire. A write without an answer is found by the uid of the node at the next
+``acquire`` or ``release``: no slot is left behind.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import (
     RELEASED,
     VERDICT,
+    ZONE,
     Slot,
     SlotKind,
     SlotPool,
@@ -36,9 +37,11 @@ from nodeagent.features.slots.decide.pool import (
     taken,
 )
 from nodeagent.features.slots.decide.turn import UNCHECKED, not_passed, passed, unchecked
+from nodeagent.features.slots.decide.zone import goes_first, other_zones, zone_of_slot, zone_refusal
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.features.slots.settings import SlotSettings
 from nodeagent.features.slots.turn import KubeTurn
+from nodeagent.features.slots.zone import KubeZone
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import Conflict, NotFound
@@ -50,8 +53,8 @@ WRITES: Final = 3
 
 
 class KubeSlots:
-    """All nodes of a pool must be configured with the same ``pool``. ``turn`` is checked while a slot is held, before
-    anything is disrupted."""
+    """All nodes of a pool must be configured with the same ``pool``. ``turn`` and ``zone`` are checked while a slot
+    is held, before anything is disrupted."""
 
     def __init__(
         self,
@@ -62,12 +65,14 @@ class KubeSlots:
         *,
         namespace: str = "nodeagent",
         turn: KubeTurn | None = None,
+        zone: KubeZone | None = None,
     ) -> None:
         self._client = client
         self._host = host
         self._pool = pool
         self._clock = clock
         self._turn = turn
+        self._zone = zone
         self._uid = ""
         # By uid and version of a free slot: when this agent saw it first, on the steady clock.
         self._seen: dict[tuple[str, str], float] = {}
@@ -82,8 +87,8 @@ class KubeSlots:
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
         """Take a slot, or keep the slot of this node, and return its name.
 
-        Raises ``OutOfTurn`` (``SlotHeld``, ``SlotPaused``, ``PoolHalted``, ``PoolOrder``), ``Refused``
-        (``NodeUnknown``), ``Retryable`` (``SlotContended``), and what the client raises.
+        Raises ``OutOfTurn`` (``SlotHeld``, ``SlotPaused``, ``ZoneHeld``, ``PoolHalted``, ``PoolOrder``),
+        ``Refused`` (``NodeUnknown``), ``Retryable`` (``SlotContended``), and what the client raises.
         """
         claim, uid = Claim(holder, operation, reason, self._host.instance), ""
         for _ in range(WRITES):
@@ -163,6 +168,10 @@ class KubeSlots:
         if not free:
             raise OutOfTurn(self._describe(slots), reason=Reason.SLOT_HELD)
         self._check_pause(slots)
+        if self._zone is not None:
+            zone = await self._zone.read()
+            if others := other_zones(slots, zone):
+                raise zone_refusal(self._pool.name, zone, others)
         if self._turn is not None:
             await self._turn.look(slots)
         return free
@@ -176,7 +185,8 @@ class KubeSlots:
             return True
         path, gate = f"{self._leases}/{self._pool.lease(slot.index)}", None
         try:
-            if self._turn is not None:
+            refused = await self._zone_refusal(slot)
+            if refused is None and self._turn is not None:
                 gate = await self._turn.check()
         except AgentError:
             # A node that cannot read whether it may begin keeps the slot from no other.
@@ -184,12 +194,29 @@ class KubeSlots:
                 await self._release(slot, not_passed(slot))
             raise
         with suppress(Conflict, NotFound):
+            if refused is not None:
+                await self._release(slot, not_passed(slot))
+                raise refused
             if gate is None or self._turn is None:
                 await self._client.patch(path, passed(slot))
                 return True
             await self._release(slot, not_passed(slot, await self._turn.verdict(gate)))
             raise OutOfTurn(gate.message, reason=gate.reason)
         return False
+
+    async def _zone_refusal(self, slot: Slot) -> OutOfTurn | None:
+        """Return why the holder of ``slot`` gives it back, by slots that are read after it was taken; None if no other
+        zone has one. Raises what the client raises."""
+        if self._zone is None:
+            return None
+        zone = zone_of_slot(slot)
+        others: Sequence[Slot] = ()
+        for _ in range(WRITES):
+            others = other_zones([other for other in await self.read() if other.index != slot.index], zone)
+            # Holders of others that find this slot release theirs.
+            if not (others and goes_first(slot, others)):
+                break
+        return zone_refusal(self._pool.name, zone, others) if others else None
 
     async def _release(self, slot: Slot, freed: Object) -> None:
         """Delete a slot, or make it one without a holder, with ``freed``, if it has anything to tell others."""
@@ -231,7 +258,10 @@ class KubeSlots:
         """Return the slot as it was written; None if another node was faster."""
         pool, node = self._pool, self._host.node
         # The slot of another operation of this node has been checked, or is marked.
-        notes = unchecked() if self._turn is not None and (slot is None or not slot.held) else {}
+        notes: dict[str, str] = {}
+        if slot is None or not slot.held:
+            notes |= unchecked() if self._turn is not None or self._zone is not None else {}
+            notes |= {f"{PREFIX}{ZONE}": await self._zone.read()} if self._zone is not None else {}
         try:
             if slot is None:
                 body = new_slot(pool, index, claim, node, uid, self._now(), notes)
@@ -249,7 +279,10 @@ class KubeSlots:
         return Slot(index, read_lease(decoded(LeaseObject, answer, f"write of {pool.lease(index)}")), uid)
 
     async def _read_uid(self) -> str:
-        self._uid = (await self._client.node(self._host.node))["metadata"]["uid"]
+        node = await self._client.node(self._host.node)
+        if self._zone is not None:
+            self._zone.keep(node)
+        self._uid = node["metadata"]["uid"]
         return self._uid
 
     def _now(self) -> float | None:
@@ -274,11 +307,13 @@ def slots_of(host: FleetHost, api: KubeClient, settings: SlotSettings) -> FleetS
     node = HostIdentity(host.settings.node_name, host.host_id())
     order = RolloutOrder(settings.order, settings.halt_degraded)
 
-    def slots(kind: SlotKind, count: int, pause: float = 0.0, turn: KubeTurn | None = None) -> KubeSlots | None:
+    def slots(
+        kind: SlotKind, count: int, pause: float = 0.0, turn: KubeTurn | None = None, zone: KubeZone | None = None
+    ) -> KubeSlots | None:
         # A count of 0 means any number, for which no slot is needed.
         if not count:
             return None
-        return KubeSlots(api, node, SlotPool(settings.pool, kind, count, pause), host.clock, turn=turn)
+        return KubeSlots(api, node, SlotPool(settings.pool, kind, count, pause), host.clock, turn=turn, zone=zone)
 
     return FleetSlots(
         disrupt=slots(
@@ -286,7 +321,8 @@ def slots_of(host: FleetHost, api: KubeClient, settings: SlotSettings) -> FleetS
             settings.max_unavailable,
             settings.pause,
             KubeTurn(api, host.settings.node_name, order, host.clock) if order.given else None,
+            KubeZone(api, host.settings.node_name, settings.zone, host.clock) if settings.zone else None,
         ),
-        # No pause and no order: a pull disturbs no workload.
+        # No pause, no zone and no order: a pull disturbs no workload.
         stage=slots(SlotKind.STAGE, settings.max_staging),
     )

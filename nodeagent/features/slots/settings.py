@@ -27,6 +27,13 @@ PoolName = Annotated[
         description="a pool's name, as in nodeagent fleet status",
     ),
 ]
+LabelKey = Annotated[
+    str,
+    Meta(
+        pattern=r"^(([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$",
+        description='the key of a label, such as topology.kubernetes.io/zone, or ""',
+    ),
+]
 # Twice the 5,000 nodes for which Kubernetes is built.
 Nodes = Annotated[int, Meta(ge=1, le=10000, description="a whole number of nodes")]
 NodesOrNone = Annotated[int, Meta(ge=0, le=10000, description="a whole number of nodes")]
@@ -45,6 +52,10 @@ class SlotSettings(Part, frozen=True, forbid_unknown_fields=True):
     ``pause``: seconds after a node of the pool has released its slot, in which no other node takes one: time to see
     whether the node works. 0: none. All nodes of a pool must have the same number here.
 
+    ``zone``: the key of a label of Nodes. Only nodes that have the same value are updated at once, so that an update
+    takes no two zones down; nodes without the label are a zone of their own. "": zones do not matter. All nodes of a
+    pool must have the same key here.
+
     ``order``: pools of the cluster in the order in which they are updated, as in [control-plane, worker]. A node takes
     no slot before all nodes of the pools before its own are updated; a pool that is not listed comes after all of them.
     The names are those of ``nodeagent fleet status``. An empty list: no order.
@@ -60,6 +71,7 @@ class SlotSettings(Part, frozen=True, forbid_unknown_fields=True):
     max_unavailable: Nodes = 1
     max_staging: NodesOrNone = 0
     pause: Annotated[float, Meta(ge=0, le=7 * 86400)] = 0
+    zone: LabelKey = ""
     order: tuple[PoolName, ...] = ()
     halt_degraded: NodesOrNone = 0
 
@@ -69,6 +81,8 @@ class SlotSettings(Part, frozen=True, forbid_unknown_fields=True):
             yield ("slots.pool",), "slots.pool needs a cluster (cluster.kubeconfig)"
         if slots.pause and not slots.pool:
             yield ("slots.pause",), "slots.pause needs slots.pool: without a pool no node waits for another"
+        if slots.zone and not slots.pool:
+            yield ("slots.zone",), "slots.zone needs slots.pool: without a pool no node waits for another"
         if slots.max_staging and not slots.pool:
             yield ("slots.max_staging",), "slots.max_staging needs slots.pool: without a pool no stagings are counted"
         if slots.max_unavailable != 1 and not slots.pool:

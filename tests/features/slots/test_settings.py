@@ -26,6 +26,7 @@ AS_CLUSTER = "cluster: {kubeconfig: /k, source: cluster}\n"
 BAD = {
     "pool": ("slots: {pool: p}\n", "slots.pool needs a cluster"),
     "pause": ("slots: {pause: 5}\n", "slots.pause needs slots.pool"),
+    "zone": ("slots: {zone: topology.kubernetes.io/zone}\n", "slots.zone needs slots.pool"),
     "staging": ("slots: {max_staging: 2}\n", "slots.max_staging needs"),
     "unavailable": ("slots: {max_unavailable: 2}\n", "slots.max_unavailable needs"),
     "order": (CLUSTER + "slots: {pool: p, order: [a]}\n", "need slots.pool and cluster.source"),
@@ -34,6 +35,12 @@ BAD = {
 }
 WRONG = {
     "slots: {max_unavailable: 0}": "slots.max_unavailable must be a whole number of nodes from 1 to 10000",
+    **{
+        f"slots: {{zone: {value}}}": (
+            'slots.zone must be the key of a label, such as topology.kubernetes.io/zone, or ""'
+        )
+        for value in ("a b", "zone=a", "a/b/c", "Example.com/zone", "-zone", "z" * 64, f"{'e' * 254}/zone")
+    },
     "slots: {pool: Workers}": 'slots.pool must be a pool\'s name (lower case letters, digits, -; 40 at most) or ""',
 }
 
@@ -67,6 +74,13 @@ def test_wrong_values(tmp_path: Path, text: str, words: str) -> None:
     assert (problem.path, problem.message) == (f"{tmp_path}/50-x.yaml:1", words)
 
 
+@pytest.mark.parametrize("key", ["topology.kubernetes.io/zone", "rack", "Rack_1.a", "example.com/rack"])
+def test_the_zone_is_the_key_of_a_label(tmp_path: Path, key: str) -> None:
+    found = loaded(tmp_path, f"{CLUSTER}slots: {{pool: p, zone: {key}}}\n")
+    check_consistency(found.settings, found.origins)
+    assert found.settings.of(SlotSettings).zone == key
+
+
 def test_another_pool_requires_a_restart() -> None:
     assert fixed_change(Settings(), Settings(parts=(SlotSettings(pause=5),))) == "slots"
 
@@ -88,6 +102,13 @@ def coordination(tmp_path: Path, *parts: SlotSettings) -> Coordination:
 def test_a_node_of_a_pool_has_slots(tmp_path: Path) -> None:
     made = coordination(tmp_path, SlotSettings(pool="workers", max_staging=3))
     assert (isinstance(made.slot, KubeSlots), isinstance(made.staging_slot, KubeSlots)) == (True, True)
+
+
+def test_a_zone_limits_disruptions_and_no_pulls(tmp_path: Path) -> None:
+    made = coordination(tmp_path, SlotSettings(pool="workers", max_staging=3, zone="rack"))
+    assert isinstance(made.slot, KubeSlots)
+    assert isinstance(made.staging_slot, KubeSlots)
+    assert (made.slot._zone is None, made.staging_slot._zone is None) == (False, True)
 
 
 def test_any_number_of_stagings_needs_no_slot(tmp_path: Path) -> None:

@@ -26,9 +26,10 @@ from nodeagent.core.coordination.kube_time import micro_time, parse_time, second
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of, owner_of, read_lease
 
 Object = dict[str, Any]
-# Annotations of a slot: those of its holder, the time and the node of its last release (``pool_pause``), and why it was
-# released before anything was disrupted (``turn.py``).
-NOTES: Final = ("requester", "operation", "reason", "instance")
+# Annotations of a slot: those of its holder (its zone: ``zone.py``), the time and the node of its last release
+# (``pool_pause``), and why it was released before anything was disrupted (``turn.py``).
+ZONE: Final = "zone"
+NOTES: Final = ("requester", "operation", "reason", "instance", ZONE)
 RELEASED: Final = "released"
 VERDICT: Final = "turn"
 # Part of the name of a Lease, and the value of a label, which has 63 characters at most.
