@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -135,7 +135,7 @@ def print_diff(text: str) -> None:
 def _show_changes(plan: Plan, view: View) -> None:
     """Print the tables of changes and of keys."""
     rows = [ChangeRow(each.change.id, (each,)) for each in plan.changes] if view.all else plan_rows(plan)
-    below = [[*_details(row)] for row in rows]
+    below = [[*details_text([planned.details for planned in row.items])] for row in rows]
     table(("change", "what", "policy", "actions"), [_row(row, view) for row in rows], below=below)
     print()
     keys = [(key, plan) for planned in plan.changes for key in planned.keys]
@@ -148,12 +148,13 @@ def _show_changes(plan: Plan, view: View) -> None:
     print()
 
 
-def _details(row: ChangeRow[PlannedChange]) -> Iterator[str]:
-    if len(row.items) == 1:
-        yield from map(detail_text, row.first.details)
+def details_text(details_of_changes: Sequence[Sequence[Detail]]) -> Iterator[str]:
+    """Yield how the changes of a row differ; ``details_of_changes`` has the details of each of them."""
+    if len(details_of_changes) == 1:
+        yield from map(detail_text, details_of_changes[0])
         return
-    for detail, count in shared_details(row.items):
-        yield detail_text(detail) + (f" ({count} of them)" if count < len(row.items) else "")
+    for detail, count in shared_details(details_of_changes):
+        yield detail_text(detail) + (f" ({count} of them)" if count < len(details_of_changes) else "")
 
 
 def _counts(plan: Plan) -> str:

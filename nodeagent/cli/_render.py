@@ -18,6 +18,8 @@ from nodeagent.core.display import with_times
 
 BAD, GOOD, WARN, DIM, STRONG = "31;1", "32", "33", "2", "1"
 BAR_WIDTH: Final = 24
+# Columns between two of a table.
+GAP: Final = 2
 
 # Styles of the outcomes of an update. After a revert the host is well.
 OUTCOMES: Final = {
@@ -96,9 +98,9 @@ def table_lines(
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
             padding = " " * (width - _width(cell))
             cells.append(padding + cell if column in right else cell + padding)
-        yield "  ".join(cells).rstrip()
+        yield (" " * GAP).join(cells).rstrip()
         for line in below[number - 1] if below and number else ():
-            indent = widths[0] + 4
+            indent = widths[0] + 2 * GAP
             yield from (f"{' ' * indent}{part}" for part in wrapped(line, indent))
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from nodeagent.cli import logs
 from nodeagent.cli._client import ask
 from nodeagent.cli._features import columns, course_lines, facts
 from nodeagent.cli._io import emit, printable
-from nodeagent.cli._plan_view import POLICY, detail_text
+from nodeagent.cli._plan_view import POLICY, details_text
 from nodeagent.cli._render import (
     BAD,
     DIM,
@@ -32,8 +32,9 @@ from nodeagent.cli._render import (
     wrapped,
 )
 from nodeagent.core.display import other_boots
-from nodeagent.core.plan.change import ActionType, Detail
+from nodeagent.core.plan.change import ActionType, Change, ChangeKind, Detail
 from nodeagent.reasons import hint
+from nodeagent.report.plan_groups import grouped
 from nodeagent.update.history.trail import Span, Trail, elapsed, gap_before, trail_from_dict
 
 # The daemon returns at most this many. The totals are over these.
@@ -182,18 +183,33 @@ def _facts(update: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     if update["successor"]:
         yield "instead", printable(update["successor"])
     yield "planned", update["disruption"] + _actions(update["plan"])
-    for change in update["plan"].get("changes", ())[:SHOWN]:
-        actions = ", ".join(change["actions"]) or "None"
-        name = change_name(f"{change['domain']}:{change['key']}")
-        policy = POLICY.get(change["policy"], change["policy"])
-        yield "change", printable(f"{change['change']} {name} ({policy}): {actions}")
-        for detail in change.get("details", ()):
-            yield "", f"  {detail_text(Detail(**detail))}"
-    if (more := len(update["plan"].get("changes", ())[SHOWN:]) + update["plan"].get("more", 0)) > 0:
-        yield "change", f"{more} more (--json has them)"
+    yield from _changes(update["plan"])
     if update["plan"].get("os"):
         yield "OS", printable(update["plan"]["os"])
     yield from facts(update)
+
+
+def _changes(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows of the changes, grouped as those of a plan."""
+    rows = grouped(plan.get("changes", ()), _change_of, _likeness)
+    for row in rows[:SHOWN]:
+        change = row.first
+        actions = ", ".join(change["actions"]) or "None"
+        policy = POLICY.get(change["policy"], change["policy"])
+        yield "change", printable(f"{change['change']} {change_name(row.what)} ({policy}): {actions}")
+        details = [[Detail(**detail) for detail in item.get("details", ())] for item in row.items]
+        yield from (("", f"  {text}") for text in details_text(details))
+    if (more := sum(len(row.items) for row in rows[SHOWN:]) + plan.get("more", 0)) > 0:
+        yield "change", f"{more} more (--json has them)"
+
+
+def _change_of(change: dict[str, Any]) -> Change:
+    # The kind of a change by a newer agent may be unknown here. Rows that differ in it differ in their likeness.
+    return Change(change["domain"], change["key"], ChangeKind.MODIFIED)
+
+
+def _likeness(change: dict[str, Any]) -> Hashable:
+    return change["change"], change["policy"], tuple(change["actions"])
 
 
 def _reboots(update: dict[str, Any]) -> str:

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.cli._io import emit
 from nodeagent.cli._plan_inputs import readable_text
-from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
+from nodeagent.cli._render import BAD, DIM, GAP, GOOD, on_terminal, paint, table_lines, wrapped
 from nodeagent.core.config.ignition_document import as_machine_config
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse
@@ -23,9 +25,10 @@ from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.host.config_file import names_in
 from nodeagent.settings import schema
 from nodeagent.settings.consistency import check_consistency
-from nodeagent.settings.load import load
+from nodeagent.settings.load import Loaded, load
 from nodeagent.settings.part import parts
 
+DEFAULT: Final = "default"
 # An empty list takes no action, as None does.
 NO_ACTIONS: Final = "has no actions, so nothing is reloaded or restarted, and no warning is given"
 # Unit search path of systemd.unit(5).
@@ -60,11 +63,37 @@ def show(*, as_json: bool) -> int:
         shown = {key: {"value": value, "from": loaded.origins.get(key, "default")} for key, value in values.items()}
         emit({"schema": "nodeagent/config/v1", "settings": shown, "files": list(loaded.files)})
     else:
-        rows = [[key, _yaml(value), loaded.origins.get(key) or paint("default", DIM)] for key, value in values.items()]
-        table(["SETTING", "VALUE", "FROM"], rows)
-        for note in (note for kind in parts() for note in loaded.settings.of(kind).notes()):
-            print(note)
+        print("\n".join(_lines({key: _yaml(value) for key, value in values.items()}, loaded)))
     return 0
+
+
+def _lines(values: Mapping[str, str], loaded: Loaded) -> Iterator[str]:
+    """Yield the table of the settings, and the notes of features.
+
+    On a narrow terminal, a long value is below its row, and the paths of the files are below the table.
+    """
+    origins = {key: loaded.origins.get(key, DEFAULT) for key in values}
+    columns = shutil.get_terminal_size().columns
+    narrow = on_terminal() and _room(values, origins, columns) < max(map(len, values.values()))
+    if narrow:
+        # The names of the files differ, because a file replaces one of the same name.
+        origins = {key: Path(origin).name for key, origin in origins.items()}
+    room = _room(values, origins, columns) if narrow else sys.maxsize
+    rows = [
+        [key, value if len(value) <= room else "", paint(origins[key], DIM if origins[key] == DEFAULT else "")]
+        for key, value in values.items()
+    ]
+    below = [[value] if len(value) > room else [] for value in values.values()]
+    yield from table_lines(("SETTING", "VALUE", "FROM"), rows, below=below)
+    for path in loaded.files if narrow else ():
+        yield from wrapped(f"{Path(path).name}: {path}", 0)
+    for note in (note for kind in parts() for note in loaded.settings.of(kind).notes()):
+        yield from wrapped(note, 0)
+
+
+def _room(values: Mapping[str, str], origins: Mapping[str, str], columns: int) -> int:
+    """Return the columns that are left for the values."""
+    return columns - max(map(len, values)) - max(map(len, origins.values())) - 2 * GAP
 
 
 def _yaml(value: Any) -> str:

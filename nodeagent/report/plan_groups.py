@@ -92,10 +92,10 @@ def _likeness(planned: PlannedChange) -> Hashable:
     return None if planned.keys else (planned.change.kind, planned.policy, planned.actions, planned.why)
 
 
-def shared_details(changes: Iterable[PlannedChange]) -> list[tuple[Detail, int]]:
+def shared_details(details_of_changes: Iterable[Sequence[Detail]]) -> list[tuple[Detail, int]]:
     """Return how the changes of a row differ, each with the number of changes: the sum of their lines, and the details
     that most of them have."""
-    details = [detail for planned in changes for detail in planned.details]
+    details = [detail for details_of_change in details_of_changes for detail in details_of_change]
     lines = [detail for detail in details if detail.added is not None or detail.removed is not None]
     added, removed = (sum(getattr(detail, side) or 0 for detail in lines) for side in ("added", "removed"))
     total = [(Detail("content", added=added, removed=removed), len(lines))] if lines else []
@@ -111,7 +111,10 @@ def groups_to_dict(plan: Plan) -> list[dict[str, Any]]:
         {
             "what": row.what,
             "changes": [planned.change.id for planned in row.items],
-            "details": [{**detail_to_dict(detail), "count": count} for detail, count in shared_details(row.items)],
+            "details": [
+                {**detail_to_dict(detail), "count": count}
+                for detail, count in shared_details(planned.details for planned in row.items)
+            ],
         }
         for row in plan_rows(plan)
         if len(row.items) > 1

@@ -69,9 +69,12 @@ def test_the_details_of_a_row_are_counted() -> None:
     lines = [file(f"/etc/x/{index}", Detail("content", added=2, removed=0)) for index in range(20)]
     rows = plan_rows(plan(*lines, file("/etc/x/secret", secret, Detail("content", added=1, removed=1))))
     (row,) = rows
-    assert shared_details(row.items) == [(Detail("content", added=41, removed=1), 21), (secret, 1)]
+    assert shared_details(planned.details for planned in row.items) == [
+        (Detail("content", added=41, removed=1), 21),
+        (secret, 1),
+    ]
     others = [file(f"/etc/x/{index}", Detail("owner", "", f"{index}:0")) for index in range(21)]
-    assert shared_details(others)[-1] == (Detail("more", after="18 more"), 18)
+    assert shared_details(planned.details for planned in others)[-1] == (Detail("more", after="18 more"), 18)
 
 
 CHANGES = st.lists(

@@ -162,6 +162,29 @@ def test_settings_show_has_the_source_of_each_value(cli: Cli, no_settings: Path)
     assert shown["settings"]["actions.timeout"] == {"value": 2.5, "from": f"{no_settings}/50-mine.yaml:2"}
 
 
+@pytest.mark.finding(
+    "commands: wrapping of settings", "`settings show` fits on a terminal of 80 columns, values whole."
+)
+def test_settings_on_a_narrow_terminal(
+    cli: Cli, no_settings: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    monkeypatch.setattr(settings, "on_terminal", lambda: True)
+    monkeypatch.setattr("nodeagent.cli._render.on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    (no_settings / "10-test.yaml").write_text("")
+    (no_settings / "50-mine.yaml").write_text(
+        f"metrics: {{file: /run/{'long/' * 6}nodeagent.prom}}\nlog: {{level: debug}}"
+    )
+    lines = cli("settings", "show").out.splitlines()
+    # A path is kept whole.
+    assert [line for line in lines if len(line) > 80 and " " in line] == []
+    assert f"50-mine.yaml: {no_settings}/50-mine.yaml" in " ".join(lines)
+    rows = lines[: lines.index(next(line for line in lines if line.startswith("log.level"))) + 1]
+    chosen = [line for line in rows if line.startswith(("SETTING", "policy", "metrics.file", "    ", "log.level"))]
+    golden("commands", "settings show on a narrow terminal", "\n".join(chosen))
+
+
 @pytest.mark.finding("users: messages that name no way out", "A policy without actions is a note of the check.")
 def test_settings_check_names_entries_without_actions(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("nodeDisruptionPolicy: {files: [{path: /etc/app, actions: []}]}\n")

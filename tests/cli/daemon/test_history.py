@@ -93,6 +93,20 @@ def test_one_update(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     assert daemon.calls[-1][1] == [""]
 
 
+@pytest.mark.finding("commands: changes of a long update", "`history show` groups equal changes, as `plan` does.")
+def test_an_update_of_many_files(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
+    file = {"domain": "file", "change": "added", "policy": "none", "actions": ["Drain", "Reboot"]}
+    files = [
+        {**file, "key": f"/etc/kubernetes/static-pod-resources/{n}.yaml", "details": [{"what": "content", "added": n}]}
+        for n in range(60)
+    ]
+    other = {"domain": "unit", "key": "a.service", "change": "from a newer agent", "policy": "user", "actions": []}
+    plan = {**PLAN, "changes": [*files[:30], other, *files[30:]], "more": 200}
+    daemon.answers["Update"] = json.dumps(update(plan=plan))
+    lines = [line for line in cli("history", "show").out.splitlines() if line.startswith(("change", "      "))]
+    golden("history", "an update of many files", "\n".join(lines))
+
+
 @pytest.mark.parametrize(
     ("reboots", "soft", "words"),
     [(1, 1, "1 reboot (a fallback, a soft one)"), (2, 1, "2 reboots (a fallback, 1 of them soft)")],
