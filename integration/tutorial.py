@@ -82,8 +82,7 @@ def shown(output: Output) -> list[str]:
     """Return the lines of a command, with the line of progress that could be read for longest."""
     seconds: dict[tuple[int, str], float] = defaultdict(float)
     for row, text, duration in output.replaced:
-        # A request that waits for its update begins at rest.
-        if (line := PROGRESS.fullmatch(text)) and line["what"] != "Idle":
+        if line := PROGRESS.fullmatch(text):
             seconds[row, line["what"]] += duration
     if not seconds:
         return output.lines

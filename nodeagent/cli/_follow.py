@@ -34,6 +34,7 @@ from nodeagent.cli._render import (
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason, hint
 from nodeagent.update.history.outcome import UpdateOutcome, exit_code
+from nodeagent.update.states import Phase
 
 # Draws a status; None: the daemon does not run.
 Show = Callable[[dict[str, Any] | None], None]
@@ -146,9 +147,8 @@ def progress_line(status: dict[str, Any] | None) -> str:
     return printable(": ".join(parts))
 
 
-def lines(*, idle: bool = True) -> Show:
-    """Print a line for each new phase and message, and at most one in ``STEP_EVERY`` for steps. Without ``idle`` none
-    for an idle daemon."""
+def lines() -> Show:
+    """Print a line for each new phase and message, and at most one in ``STEP_EVERY`` for steps."""
     last, stage, at = "", "", float("-inf")
 
     def show(status: dict[str, Any] | None) -> None:
@@ -157,13 +157,26 @@ def lines(*, idle: bool = True) -> Show:
         now_at = progress_line(status and {**status, "step": None})
         if text == last or (now_at == stage and time.monotonic() - at < STEP_EVERY):
             return
-        # A request that waits for its update begins at rest, which is no progress.
-        if idle or text != "Idle":
-            now = local_now()
-            print(f"{clock(now.isoformat(), now)}  {local_times(text, now)}", flush=True)
+        now = local_now()
+        print(f"{clock(now.isoformat(), now)}  {local_times(text, now)}", flush=True)
         last, stage, at = text, now_at, time.monotonic()
 
     return show
+
+
+def _from_the_first_phase(show: Show) -> Show:
+    """Return ``show`` without the rest before the update, which may have the reason of an earlier one, and without that
+    after a good end."""
+    began = False
+
+    def show_progress(status: dict[str, Any] | None) -> None:
+        nonlocal began
+        phase = status["phase"] if status else ""
+        began = began or phase not in (Phase.IDLE, Phase.DEGRADED)
+        if began and phase != Phase.IDLE:
+            show(status)
+
+    return show_progress
 
 
 def _progress(screen: Screen) -> Show:
@@ -268,7 +281,7 @@ async def request_and_wait(
         yield _Request(await send(), owner, running, cancels)
 
     screen = Screen() if on_terminal() and not silent else None
-    show = _progress(screen) if screen else lines(idle=False)
+    show = _from_the_first_phase(_progress(screen) if screen else lines())
     stops = (signal.SIGTERM, signal.SIGINT)
     try:
         async with events(client.follow(ABSENCE), client.finished(), request(), stops=stops) as next_event:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -31,8 +30,8 @@ from nodeagent.cli._render import (
     paint,
     wrapped,
 )
+from nodeagent.cli._unit_journal import last_lines
 from nodeagent.core.coordination.operations import BY_OPERATOR
-from nodeagent.core.redact import redact
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason, documentation, hint
 
@@ -210,25 +209,3 @@ def _deployment(deployment: dict[str, Any]) -> str:
     marks = [mark for mark in ("booted", "staged", "locked") if deployment[mark]]
     name = " ".join(part for part in (deployment["version"], deployment["checksum"][:12]) if part)
     return printable(name) + (f" ({', '.join(marks)})" if marks else "")
-
-
-LINES: Final = 5
-# Seconds, and characters of one line.
-TIMEOUT: Final = 5.0
-WIDTH: Final = 300
-
-
-def last_lines(failed: dict[str, Any] | None) -> list[str]:
-    """Return lines without secrets; none if the user may not read the journal, or it has no lines of the unit."""
-    if not failed:
-        return []
-    command = ["journalctl", f"--unit={failed['name']}", f"--lines={LINES}", "--output=cat", "--no-pager", "--quiet"]
-    if failed["at"]:
-        # What came later is about the previous config. The second is for the rounding.
-        command.append(f"--until=@{datetime.fromisoformat(failed['at']).timestamp() + 1:.0f}")
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    text = redact(done.stdout.decode(errors="replace"))
-    return [printable(line)[:WIDTH] for line in text.splitlines()[-LINES:]]

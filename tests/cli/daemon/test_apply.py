@@ -16,6 +16,7 @@ import pytest
 from nodeagent.cli import _client, _plan_inputs
 from nodeagent.cli._follow import Ending, ending_without_signal
 from nodeagent.cli._plan_view import FALLBACK
+from nodeagent.cli._render import Screen
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
 from nodeagent.reasons import Reason, hint
@@ -176,6 +177,25 @@ def test_wait_shows_progress_and_end(
     assert "Acting: 1/2 reload crio.service" in lines
     assert lines[-len(last) :] == last
     assert answer.code == code
+
+
+@pytest.mark.finding(
+    "commands: rest in the progress", "Progress begins with the first phase, not with the rest before the request."
+)
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_progress_begins_with_the_first_phase(
+    cli: Cli, daemon: FakeDaemon, config: str, monkeypatch: pytest.MonkeyPatch, *, on_terminal: bool
+) -> None:
+    """Also where the host rests with the reason of an earlier update."""
+    monkeypatch.setattr(_client, "POLL", 3600.0)
+    monkeypatch.setattr("nodeagent.cli._follow.on_terminal", lambda: on_terminal)
+    monkeypatch.setattr(Screen, "draw", lambda _, drawn: print(*drawn))
+    daemon.status |= {"phase": "Degraded", "reason": "Reverted", "message": "worker-0 was taken back"}
+    daemon.answers["Apply"] = lambda *_: update(daemon) or "d" * 64
+    answer = cli("apply", config, "--wait", "--yes")
+    assert "Writing" in answer.out
+    assert "Degraded" not in answer.out.partition("Writing")[0]
+    assert "Idle" not in answer.out
 
 
 def test_wait_survives_a_restart_of_the_daemon(cli: Cli, daemon: FakeDaemon, config: str) -> None:

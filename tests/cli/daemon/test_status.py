@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -295,19 +296,46 @@ def test_what_now_names_the_unit_and_shows_its_last_lines() -> None:
     assert any("journalctl -u a.service shows why" in line for line in lines)
 
 
-def test_last_lines_of_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for journalctl: the arguments, and no secret and no control character of its output."""
-    program = tmp_path / "journalctl"
-    program.write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/args\nprintf 'password=hunter2\\n\\033[31mred\\n'\n")
+def journal_of(directory: Path, monkeypatch: pytest.MonkeyPatch, *entries: dict[str, Any]) -> None:
+    """A stand-in for journalctl."""
+    (directory / "entries").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    program = directory / "journalctl"
+    program.write_text(f'#!/bin/sh\necho "$@" > {directory}/args\ncat {directory}/entries\n')
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert last_lines(REVERTED["failed_unit"]) == ["password=[redacted]", "\\x1b[31mred"]  # type: ignore[arg-type]
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+
+def line(seconds: float, message: Any, invocation: str, key: str = "_SYSTEMD_INVOCATION_ID") -> dict[str, Any]:
+    """An entry of a journal so many seconds after the failure."""
+    return {"__REALTIME_TIMESTAMP": str(int((FAILED_AT + seconds) * 1e6)), "MESSAGE": message, key: invocation}
+
+
+FAILED_AT = 1795230600
+FAILED: dict[str, Any] = {"name": "a.service", "at": "2026-11-21T03:10:00.000Z"}
+
+
+def test_last_lines_of_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments, and no secret and no control character of the output."""
+    red = line(-1, [27, *b"[31mred"], "a")
+    journal_of(tmp_path, monkeypatch, line(-2, "password=hunter2", "a"), red, line(-1, None, "a"), {})
+    assert last_lines(FAILED) == ["password=[redacted]", "\\x1b[31mred"]
     args = (tmp_path / "args").read_text().split()
     assert "--unit=a.service" in args
-    assert "--until=@1795230601" in args
+    assert "--until=@1795230601.000" in args
+    assert last_lines({**FAILED, "at": ""}) == last_lines(FAILED), "as older versions recorded it"
     assert last_lines(None) == []
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert last_lines(REVERTED["failed_unit"]) == []  # type: ignore[arg-type]
+    assert last_lines(FAILED) == []
+
+
+@pytest.mark.finding(
+    "commands: journal of a failed unit", "`status` shows its lines until the failure, and none of the start after it."
+)
+def test_last_lines_without_those_of_the_revert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = line(0.2, "a.service: Failed with result 'exit-code'", "bad", "INVOCATION_ID")
+    again = [line(0.3, "Started a.service", "good", "INVOCATION_ID"), line(0.4, "ready", "good")]
+    journal_of(tmp_path, monkeypatch, line(-1, "cannot open /etc/a", "bad"), line(0.1, "bye", "bad"), ended, *again)
+    assert last_lines(FAILED) == ["cannot open /etc/a", "bye", "a.service: Failed with result 'exit-code'"]
 
 
 def test_times_of_messages_are_local(cli: Cli, daemon: FakeDaemon) -> None:
