@@ -211,5 +211,5 @@ class Door:
     # only that can serve it now, and refuses with the reason what it cannot do here.
     deployments: Callable[[Units, Settings, bool], Awaitable[Deployments | None]] | None = None
     # Returns the same for the check of an installation, by any user and without the daemon. Raises ``AgentError``.
-    os_service: Callable[[Bus], Awaitable[OsService | None]] | None = None
+    os_service: Callable[[Bus, bool], Awaitable[OsService | None]] | None = None
     open: Callable[[Base], Feature] | None = None

@@ -63,20 +63,25 @@ class Declared(Protocol):
     def self_checks(self) -> Sequence[Any]: ...
 
     @property
-    def os_service(self) -> Callable[[Any], Awaitable[Any]] | None: ...
+    def os_service(self) -> Callable[[Any, bool], Awaitable[Any]] | None: ...
 
 
-def _listed() -> Sequence[Declared]:
+def _listed() -> Mapping[str, Declared]:
     # By its name and only when it is needed: the list imports the doors, and they import the base.
-    listed: Sequence[Declared] = list(import_module("nodeagent.features").doors().values())
+    listed: Mapping[str, Declared] = import_module("nodeagent.features").doors()
     return listed
 
 
-_find: Callable[[], Sequence[Declared]] = _listed
+_find: Callable[[], Mapping[str, Declared]] = _listed
 
 
 def doors() -> Sequence[Declared]:
     """Return the doors of ``nodeagent.features``, or those of ``replaced``."""
+    return list(_find().values())
+
+
+def doors_by_name() -> Mapping[str, Declared]:
+    """Return the same by the folder of each feature, or by their numbers in ``replaced``."""
     return _find()
 
 
@@ -90,7 +95,8 @@ def trees() -> Sequence[AdminTree]:
 def replaced(others: Sequence[Declared]) -> Iterator[None]:
     """Inside, these doors are installed and no others. For tests."""
     global _find
-    before, _find = _find, lambda: others
+    numbered = {str(number): door for number, door in enumerate(others)}
+    before, _find = _find, lambda: numbered
     try:
         yield
     finally:

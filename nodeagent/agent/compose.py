@@ -56,7 +56,7 @@ from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.coordination import Backend
 from nodeagent.update.ports.events import DeploymentsServed
 from nodeagent.update.ports.host import Clock
-from nodeagent.update.ports.store import Notes
+from nodeagent.update.ports.store import SERVED_BY, Notes
 from nodeagent.update.ports.system import Deployments
 from nodeagent.update.run import Ports, UpdatePolicy
 from nodeagent.update.stages.coordination import Coordination
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
 MACHINE_ID: Final = Path("/etc/machine-id")
 T = TypeVar("T")
 # The note with the feature that serves the deployments, from the first staging on.
-SERVED_BY: Final = "deployments"
 # The keyspace before etcd gets another image: the old etcd refuses to start once the cluster has a newer version.
 SNAPSHOT: Final = "etcd-before-change.db"
 

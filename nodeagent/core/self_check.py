@@ -61,7 +61,8 @@ class OsService:
     """The program that serves the OS fields of a config. ``unit`` pulls images.
 
     ``why`` it serves none on this host, "" if it does; ``remedy`` is the way out. ``refused`` are fields that it never
-    serves.
+    serves. ``others`` are programs of which one serves the host instead where it has staged an OS before, for a reader
+    who cannot tell.
     """
 
     program: str
@@ -69,6 +70,7 @@ class OsService:
     why: str = ""
     remedy: str = ""
     refused: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from nodeagent.agent import compose
-from nodeagent.agent.compose import SERVED_BY, deployments_of
+from nodeagent.agent.compose import deployments_of
 from nodeagent.door import Door
+from nodeagent.update.ports.store import SERVED_BY
 from nodeagent.update.stages.os_deployments import HostDeployments
 
 ANY: Any = None

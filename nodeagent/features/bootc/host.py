@@ -134,9 +134,12 @@ def refuse_layered(groups: Collection[str], deployment: str) -> None:
         raise Unreconcilable(message, reason=BootcReason.HAS_LAYERS)
 
 
-async def read_os_service(bus: Bus, root: Path = _ROOT) -> OsService | None:
-    """Return what serves the OS of this host, None if that is not bootc's. Raises ``AgentError``."""
-    if not await is_ours(Systemd(bus), root):
+async def read_os_service(bus: Bus, root: Path = _ROOT, *, chosen: bool = False) -> OsService | None:
+    """Return what serves the OS of this host, None if that is not bootc's. ``chosen`` as in ``is_ours``.
+
+    Raises ``AgentError``.
+    """
+    if not await is_ours(Systemd(bus), root, chosen=chosen):
         return None
     try:
         await asyncio.to_thread(refuse_native, root)

@@ -21,10 +21,10 @@ async def _deployments(units: Units, settings: Settings, chosen: bool) -> Deploy
     return RpmOstree(units, min_free=_min_free(settings)) if await is_ours(units, chosen=chosen) else None
 
 
-async def _os_service(bus: Bus) -> OsService | None:
+async def _os_service(bus: Bus, chosen: bool) -> OsService | None:
     from nodeagent.features.rpmostree.host import read_os_service
 
-    return await read_os_service(bus)
+    return await read_os_service(bus, chosen=chosen)
 
 
 async def _recover(bus: Bus) -> None:

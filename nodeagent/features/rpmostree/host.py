@@ -42,12 +42,12 @@ def without_daemon() -> Unreconcilable:
     return Unreconcilable("this host has deployments, but no rpm-ostree", reason=Reason.NO_DEPLOYMENTS)
 
 
-async def read_os_service(bus: Bus, root: Path = _ROOT) -> OsService | None:
+async def read_os_service(bus: Bus, root: Path = _ROOT, *, chosen: bool = False) -> OsService | None:
     """Return whether rpm-ostree serves the OS of this host, None if that was not booted from an image.
 
-    Raises ``AgentError`` if systemd does not answer.
+    ``chosen`` as in ``is_ours``. Raises ``AgentError`` if systemd does not answer.
     """
-    if not await is_ours(Systemd(bus), root):
+    if not await is_ours(Systemd(bus), root, chosen=chosen):
         return None
     (path,) = await bus.call(NAME, PATH, MANAGER, "LoadUnit", "s", (SERVICE,))
     match await bus.get(NAME, path, UNIT, "LoadState"):

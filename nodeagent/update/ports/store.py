@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource
@@ -101,6 +101,10 @@ class HistoryEntry:
     plan: Mapping[str, Any] = field(default_factory=dict)
     # See ``update.history.trail``; {} as above.
     trail: Mapping[str, Any] = field(default_factory=dict)
+
+
+# The note with the feature that has staged an OS on this host.
+SERVED_BY: Final = "deployments"
 
 
 class Notes(Protocol):

@@ -333,6 +333,11 @@ def test_long_lists_are_cut() -> None:
             ),
         ),
         (
+            OsFacts(OsService("rpm-ostree", "x.service", others=("ostree container",))),
+            "ok",
+            ("rpm-ostree, or ostree container where that has staged an OS before", "serves"),
+        ),
+        (
             OsFacts(OsService("", "", "this host has none", "remove it")),
             "skipped",
             ("are refused: this host", "it off"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from nodeagent.features.selfcheck.decide.files import FileKind, PathFacts
 from nodeagent.features.selfcheck.decide.os_fields import OsFacts
 from nodeagent.features.selfcheck.facts import files, servers, unit, versions
 from nodeagent.features.selfcheck.facts.bus import is_bus_policy, read_name, read_polkit
-from nodeagent.features.selfcheck.facts.os_fields import read_os_fields
+from nodeagent.features.selfcheck.facts.os_fields import read_os_fields, read_os_service
 from nodeagent.host.components import SBOM
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs import selinux
@@ -99,24 +99,42 @@ async def test_the_unit_of_systemd(bus: Bus, private_bus: PrivateBus, tmp_path: 
 
 @dataclass(frozen=True)
 class Backend:
-    """The door of a feature that serves the OS, or does not have this host."""
+    """The door of a feature that serves the OS, or does not have this host. ``kept`` if it has staged here before."""
 
     service: OsService | None
+    kept: OsService | None = None
 
-    async def os_service(self, _bus: Bus) -> OsService | None:
-        return self.service
+    async def os_service(self, _bus: Bus, chosen: bool) -> OsService | None:
+        return self.kept if chosen else self.service
 
 
 async def test_the_first_back_end_that_has_the_host_is_asked(bus: Bus, tmp_path: Path) -> None:
     mine, other = OsService("mine", "mine.service"), OsService("other", "other.service")
     with installed.replaced([Backend(None), Backend(mine), Backend(other)]):  # type: ignore[list-item]
-        assert await read_os_fields(bus, tmp_path) == OsFacts(mine)
+        assert await read_os_fields(bus, "", tmp_path) == OsFacts(mine)
     (tmp_path / "proc/sys/crypto").mkdir(parents=True)
     (tmp_path / "proc/sys/crypto/fips_enabled").write_text("1\n")
     with installed.replaced([Backend(None)]):  # type: ignore[list-item]
-        found = await read_os_fields(bus, tmp_path)
+        found = await read_os_fields(bus, "", tmp_path)
     assert ("NoDeployments" in found.service.why, found.service.remedy) == (True, hint("NoDeployments"))
     assert found.fips
+
+
+@pytest.mark.finding(
+    "OS: fields in the self-check", "The self-check names the program that the first staging of the host has chosen."
+)
+async def test_the_back_end_that_has_staged_here(bus: Bus) -> None:
+    """As a host with rpm-ostree that libostree serves, because its first image had none."""
+    mine, other = OsService("mine", "mine.service"), OsService("other", "other.service")
+    with installed.replaced([Backend(None, mine), Backend(other, other)]):  # type: ignore[list-item]
+        assert await read_os_service(bus, "0") == mine
+        assert await read_os_service(bus, "1") == other
+        assert await read_os_service(bus, "") == other
+        assert await read_os_service(bus, "a feature that has left") == other
+        assert await read_os_service(bus, None) == replace(other, others=("mine",))
+    with installed.replaced([Backend(None), Backend(other)]):  # type: ignore[list-item]
+        assert await read_os_service(bus, "0") == other, "it cannot any more"
+        assert await read_os_service(bus, None) == other
 
 
 def test_policy_of_the_bus(root: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import nodeagent
 from nodeagent.cli._client import Client
-from nodeagent.cli._offline import Stored
+from nodeagent.cli._offline import Stored, stored_note
 from nodeagent.cli._render import counted
 from nodeagent.core.coordination.kube_objects import Review
 from nodeagent.core.self_check import NotRead, ReachFacts, SelfCheck, failed, ok, reach_check, unread
@@ -49,6 +49,7 @@ from nodeagent.report.views.registry import message_ids
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import load
 from nodeagent.settings.schema import Settings
+from nodeagent.update.ports.store import SERVED_BY
 
 # Seconds for each reader. They run side by side in three rounds, so the command takes at most three times as long.
 DEADLINE: Final = 20.0
@@ -71,11 +72,12 @@ Fact = TypeVar("Fact")
 async def survey() -> Sequence[SelfCheck]:
     """Return the results in the order of the documentation."""
     settings, checked = await asyncio.to_thread(_settings)
+    chosen = await asyncio.to_thread(_chosen)
     booted = await asyncio.to_thread(unit.is_booted)
     # A missing bus is a finding, so the command does not wait for one.
     async with Bus(connect_for=0.0, patience=PATIENCE) as bus:
         owner: Awaitable[NameFacts | NotRead] = bus_facts.read_name(bus) if booted else _known(NO_SYSTEMD)
-        serves: Awaitable[OsFacts | NotRead] = read_os_fields(bus) if booted else _known(NO_SYSTEMD)
+        serves: Awaitable[OsFacts | NotRead] = read_os_fields(bus, chosen) if booted else _known(NO_SYSTEMD)
         own_unit, name, polkit, systemd, os_fields = await asyncio.gather(
             # Without systemd, as in the build of an image, only the unit files can be checked.
             _bounded(unit.read_unit(bus) if booted else asyncio.to_thread(unit.read_unit_files)),
@@ -98,7 +100,7 @@ async def survey() -> Sequence[SelfCheck]:
         pid = own_unit.pid if isinstance(own_unit, UnitFacts) else 0
         domain = await _bounded(asyncio.to_thread(files.read_domain, pid))
         # The servers come last, because a name server that does not answer may take the whole deadline.
-        servers, added = await asyncio.gather(_reach(bus, settings, booted=booted), _added(settings))
+        servers, added = await asyncio.gather(_reach(bus, settings, chosen, booted=booted), _added(settings))
     return [
         checked,
         *(check for check in added if not check.id.startswith(REACH)),
@@ -153,6 +155,14 @@ def _settings() -> tuple[Settings, SelfCheck]:
     return loaded.settings, ok("settings", f"valid, from {counted(len(loaded.files), 'file')}")
 
 
+def _chosen() -> str | None:
+    """Return the feature that has staged an OS on this host, "" for none; None without access to the store."""
+    try:
+        return stored_note(SERVED_BY)
+    except AgentError:
+        return None
+
+
 def _files(state_dir: str) -> FileFacts:
     store = f"{state_dir}/state.db"
     return FileFacts(
@@ -171,11 +181,11 @@ def _running(name: NameFacts | NotRead) -> RunningFacts | NotRead:
     return RunningFacts(name.version, replaced_file_of(name.pid, versions.PACKAGE))
 
 
-async def _reach(bus: Bus, settings: Settings, *, booted: bool) -> Sequence[SelfCheck]:
+async def _reach(bus: Bus, settings: Settings, chosen: str | None, *, booted: bool) -> Sequence[SelfCheck]:
     """Return whether the servers of the base answer, the registry last."""
     cluster, registry = await asyncio.gather(
         _cluster(settings),
-        _bounded(_registry(bus, booted=booted)),
+        _bounded(_registry(bus, chosen, booted=booted)),
     )
     results = zip(REACH_CHECKS, (*cluster, registry), strict=True)
     return [reach_check(name, facts) for name, facts in results]
@@ -232,7 +242,7 @@ async def reach_lease(client: KubeClient, node: str, namespace: str) -> ReachFac
     return ReachFacts(target, denied(VERBS, allowed), "give the agent its rights: packaging/kubernetes/nodeagent.yaml")
 
 
-async def _registry(bus: Bus, *, booted: bool) -> ReachFacts | NotRead:
+async def _registry(bus: Bus, chosen: str | None, *, booted: bool) -> ReachFacts | NotRead:
     """Return whether the registry of the desired OS image answers."""
     try:
         document = await Client(bus).config("desired", "", secrets=False)
@@ -248,13 +258,13 @@ async def _registry(bus: Bus, *, booted: bool) -> ReachFacts | NotRead:
     registry = registry_of(_image(document))
     if not registry:
         return NotRead("the desired config names no image of a registry")
-    if booted and await _pulls_by_proxy(bus):
+    if booted and await _pulls_by_proxy(bus, chosen):
         return NotRead(f"a proxy is configured, which OS updates use for {registry}")
     return await reach_registry(registry)
 
 
-async def _pulls_by_proxy(bus: Bus) -> bool:
-    updater = (await read_os_service(bus)).unit
+async def _pulls_by_proxy(bus: Bus, chosen: str | None) -> bool:
+    updater = (await read_os_service(bus, chosen)).unit
     return bool(updater) and await unit.proxies(bus, updater)
 
 

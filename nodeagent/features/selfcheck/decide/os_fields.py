@@ -33,4 +33,7 @@ def os_check(facts: OsFacts | NotRead) -> SelfCheck:
     refused = facts.service.refused
     served = ", ".join(key for key in OS_KEYS if key not in refused)
     others = f"configs with {', '.join(refused)} are refused; " if refused else ""
-    return ok(OS_CHECK, f"{facts.service.program} serves {served}; {others}{fips}")
+    program = facts.service.program
+    if facts.service.others:
+        program += f", or {' or '.join(facts.service.others)} where that has staged an OS before (root can see it),"
+    return ok(OS_CHECK, f"{program} serves {served}; {others}{fips}")
