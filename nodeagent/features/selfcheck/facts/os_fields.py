@@ -31,16 +31,16 @@ async def read_os_service(bus: Bus, chosen: str | None) -> OsService:
     ``chosen`` is the feature that has staged an OS here before, "" for none, None if that cannot be read. Raises as
     ``read_os_fields``.
     """
-    if chosen and (kept := await _service(bus, chosen, chosen=True)) is not None:
-        return kept
+    if chosen and (service := await _service(bus, chosen, chosen=True)) is not None:
+        return service
     names = list(doors_by_name())
     services = [service for name in names if (service := await _service(bus, name, chosen=False)) is not None]
     if not services:
         return NO_OS
     if chosen is not None:
         return services[0]
-    kept_by = [service for name in names if (service := await _service(bus, name, chosen=True)) is not None]
-    others = dict.fromkeys(service.program for service in kept_by if service.program != services[0].program)
+    after_staging = [service for name in names if (service := await _service(bus, name, chosen=True)) is not None]
+    others = dict.fromkeys(service.program for service in after_staging if service.program != services[0].program)
     return replace(services[0], others=tuple(others))
 
 
