@@ -23,6 +23,7 @@ from nodeagent.errors import AgentError, OutOfTurn, Refused, Retryable, Terminal
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import (
     RELEASED,
+    SIZE,
     VERDICT,
     ZONE,
     Slot,
@@ -40,6 +41,7 @@ from nodeagent.features.slots.decide.turn import UNCHECKED, not_passed, passed, 
 from nodeagent.features.slots.decide.zone import goes_first, other_zones, zone_of_slot, zone_refusal
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.features.slots.settings import SlotSettings
+from nodeagent.features.slots.share import KubeShare
 from nodeagent.features.slots.turn import KubeTurn
 from nodeagent.features.slots.zone import KubeZone
 from nodeagent.kube.client import KubeClient, Object
@@ -66,6 +68,7 @@ class KubeSlots:
         namespace: str = "nodeagent",
         turn: KubeTurn | None = None,
         zone: KubeZone | None = None,
+        share: KubeShare | None = None,
     ) -> None:
         self._client = client
         self._host = host
@@ -73,6 +76,7 @@ class KubeSlots:
         self._clock = clock
         self._turn = turn
         self._zone = zone
+        self._share = share
         self._uid = ""
         # By uid and version of a free slot: when this agent saw it first, on the steady clock.
         self._seen: dict[tuple[str, str], float] = {}
@@ -141,14 +145,13 @@ class KubeSlots:
                 path = f"{self._leases}/{self._pool.lease(slot.index)}"
                 # The slot changed since it was read, so the next round reads it again.
                 with suppress(Conflict, NotFound):
-                    if UNCHECKED in slot.lease.notes:
-                        # Nothing was disrupted, so no pause follows.
-                        await self._release(slot, not_passed(slot))
-                    elif self._pool.pause or RELEASED in slot.lease.notes:
+                    notes = slot.lease.notes
+                    if UNCHECKED not in notes and (self._pool.pause or RELEASED in notes):
                         latest = self._client.server_clock.latest(self._clock.monotonic())
                         await self._client.patch(path, released(slot, self._host.node, latest))
                     else:
-                        await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
+                        # If nothing was disrupted, no pause follows.
+                        await self._release(slot, not_passed(slot))
         raise Retryable(
             f"the slot of {self._host.node} changes faster than it can be read", reason=SlotReason.SLOT_CONTENDED
         )
@@ -164,9 +167,10 @@ class KubeSlots:
     async def _open(self, slots: Sequence[Slot]) -> Sequence[int]:
         """Return the slots to try. Raises ``OutOfTurn``, and what the client raises."""
         # The first free index is chosen at random, so that nodes which start together do not all try the same slot.
-        free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
+        pool = self._pool if self._share is None else await self._share.sized(self._pool, slots)
+        free = free_indices(pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
         if not free:
-            raise OutOfTurn(self._describe(slots), reason=Reason.SLOT_HELD)
+            raise OutOfTurn(_describe(pool, slots), reason=Reason.SLOT_HELD)
         self._check_pause(slots)
         if self._zone is not None:
             zone = await self._zone.read()
@@ -185,7 +189,8 @@ class KubeSlots:
             return True
         path, gate = f"{self._leases}/{self._pool.lease(slot.index)}", None
         try:
-            refused = await self._zone_refusal(slot)
+            size, refused = await self._share_refusal(slot)
+            refused = refused or await self._zone_refusal(slot)
             if refused is None and self._turn is not None:
                 gate = await self._turn.check()
         except AgentError:
@@ -195,14 +200,26 @@ class KubeSlots:
             raise
         with suppress(Conflict, NotFound):
             if refused is not None:
-                await self._release(slot, not_passed(slot))
+                await self._release(slot, not_passed(slot, size=size))
                 raise refused
             if gate is None or self._turn is None:
-                await self._client.patch(path, passed(slot))
+                await self._client.patch(path, passed(slot, size))
                 return True
-            await self._release(slot, not_passed(slot, await self._turn.verdict(gate)))
+            await self._release(slot, not_passed(slot, await self._turn.verdict(gate), size))
             raise OutOfTurn(gate.message, reason=gate.reason)
         return False
+
+    async def _share_refusal(self, slot: Slot) -> tuple[str, OutOfTurn | None]:
+        """Return the size of the pool as others read it, and why the holder of ``slot`` gives it back: the pool became
+        smaller since others took their slots. Raises what the client raises."""
+        if self._share is None:
+            return "", None
+        size = await self._share.read()
+        pool = self._share.of(self._pool, size)
+        # Those that begin at the same time read the slots after they took their own as well, so one of them sees all.
+        others = [other for other in await self.read() if other.held and other.index != slot.index]
+        refused = OutOfTurn(_describe(pool, others), reason=Reason.SLOT_HELD) if len(others) >= pool.count else None
+        return size.text, refused
 
     async def _zone_refusal(self, slot: Slot) -> OutOfTurn | None:
         """Return why the holder of ``slot`` gives it back, by slots that are read after it was taken; None if no other
@@ -221,10 +238,9 @@ class KubeSlots:
     async def _release(self, slot: Slot, freed: Object) -> None:
         """Delete a slot, or make it one without a holder, with ``freed``, if it has anything to tell others."""
         path = f"{self._leases}/{self._pool.lease(slot.index)}"
-        if any(
-            (freed["metadata"]["annotations"].get(PREFIX + key) or slot.lease.notes.get(key))
-            for key in (RELEASED, VERDICT)
-        ):
+        # A slot without a time of its release pauses the pool.
+        lasting = (RELEASED, VERDICT) if self._pool.pause else (RELEASED, VERDICT, SIZE)
+        if any((freed["metadata"]["annotations"].get(PREFIX + key) or slot.lease.notes.get(key)) for key in lasting):
             await self._client.patch(path, freed)
         else:
             await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
@@ -260,7 +276,8 @@ class KubeSlots:
         # The slot of another operation of this node has been checked, or is marked.
         notes: dict[str, str] = {}
         if slot is None or not slot.held:
-            notes |= unchecked() if self._turn is not None or self._zone is not None else {}
+            checks = (self._turn, self._zone, self._share)
+            notes |= unchecked() if any(check is not None for check in checks) else {}
             notes |= {f"{PREFIX}{ZONE}": await self._zone.read()} if self._zone is not None else {}
         try:
             if slot is None:
@@ -291,15 +308,15 @@ class KubeSlots:
         except Uncertain:
             return None
 
-    def _describe(self, slots: Sequence[Slot]) -> str:
-        pool = self._pool
-        held = [slot for slot in slots if slot.held]
-        who = [
-            slot.lease.identity.partition("/")[0] + (f" since {slot.lease.acquired}" if slot.lease.acquired else "")
-            for slot in held
-        ]
-        shown = enumerated(who) or "by unknown holders"
-        return f"{len(held)} of {pool.count} slots ({pool.kind}) of pool {pool.name} are held: {shown}"
+
+def _describe(pool: SlotPool, slots: Sequence[Slot]) -> str:
+    held = [slot for slot in slots if slot.held]
+    who = [
+        slot.lease.identity.partition("/")[0] + (f" since {slot.lease.acquired}" if slot.lease.acquired else "")
+        for slot in held
+    ]
+    shown = enumerated(who) or "by unknown holders"
+    return f"{len(held)} of {pool.count} slots ({pool.kind}{pool.share}) of pool {pool.name} are held: {shown}"
 
 
 def slots_of(host: FleetHost, api: KubeClient, settings: SlotSettings) -> FleetSlots:
@@ -307,22 +324,20 @@ def slots_of(host: FleetHost, api: KubeClient, settings: SlotSettings) -> FleetS
     node = HostIdentity(host.settings.node_name, host.host_id())
     order = RolloutOrder(settings.order, settings.halt_degraded)
 
-    def slots(
-        kind: SlotKind, count: int, pause: float = 0.0, turn: KubeTurn | None = None, zone: KubeZone | None = None
-    ) -> KubeSlots | None:
-        # A count of 0 means any number, for which no slot is needed.
-        if not count:
-            return None
-        return KubeSlots(api, node, SlotPool(settings.pool, kind, count, pause), host.clock, turn=turn, zone=zone)
+    def pool(kind: SlotKind, count: int, pause: float = 0.0) -> SlotPool:
+        return SlotPool(settings.pool, kind, count, pause)
 
-    return FleetSlots(
-        disrupt=slots(
-            SlotKind.DISRUPT,
-            settings.max_unavailable,
-            settings.pause,
-            KubeTurn(api, host.settings.node_name, order, host.clock) if order.given else None,
-            KubeZone(api, host.settings.node_name, settings.zone, host.clock) if settings.zone else None,
-        ),
-        # No pause, no zone and no order: a pull disturbs no workload.
-        stage=slots(SlotKind.STAGE, settings.max_staging),
+    name, clock, percent = host.settings.node_name, host.clock, settings.percent
+    disrupt = KubeSlots(
+        api,
+        node,
+        pool(SlotKind.DISRUPT, settings.count, settings.pause),
+        clock,
+        turn=KubeTurn(api, name, order, clock) if order.given else None,
+        zone=KubeZone(api, name, settings.zone, clock) if settings.zone else None,
+        share=KubeShare(api, name, percent, clock) if percent else None,
     )
+    # 0 means any number, for which no slot is needed. No pause and no check: a pull disturbs no workload.
+    stagings = settings.max_staging
+    stage = KubeSlots(api, node, pool(SlotKind.STAGE, stagings), clock) if stagings else None
+    return FleetSlots(disrupt=disrupt, stage=stage)

@@ -36,6 +36,10 @@ LabelKey = Annotated[
 ]
 # Twice the 5,000 nodes for which Kubernetes is built.
 Nodes = Annotated[int, Meta(ge=1, le=10000, description="a whole number of nodes")]
+NodesOrShare = Annotated[
+    Nodes | Annotated[str, Meta(pattern=r"^([1-9][0-9]?|100)%$")],
+    Meta(description="a whole number of nodes from 1 to 10000, or a percentage from 1% to 100%"),
+]
 NodesOrNone = Annotated[int, Meta(ge=0, le=10000, description="a whole number of nodes")]
 
 
@@ -44,7 +48,9 @@ class SlotSettings(Part, frozen=True, forbid_unknown_fields=True):
 
     ``pool``: the pool whose slots this node takes; "" for none. All nodes of a pool must have the same numbers here.
 
-    ``max_unavailable``: how many nodes of the pool may be updated at once. 1: the default of a MachineConfigPool.
+    ``max_unavailable``: how many nodes of the pool may be updated at once: a number, or a percentage of the nodes of
+    the pool that ``nodeagent fleet status`` shows, as in 10%, rounded down to at least one. 1: the default of a
+    MachineConfigPool.
 
     ``max_staging``: how many nodes of the pool may pull an image at once; 0 for any number. 0: many registries can
     serve a whole fleet.
@@ -68,12 +74,22 @@ class SlotSettings(Part, frozen=True, forbid_unknown_fields=True):
     needs_restart = True
 
     pool: Pool = ""
-    max_unavailable: Nodes = 1
+    max_unavailable: NodesOrShare = 1
     max_staging: NodesOrNone = 0
     pause: Annotated[float, Meta(ge=0, le=7 * 86400)] = 0
     zone: LabelKey = ""
     order: tuple[PoolName, ...] = ()
     halt_degraded: NodesOrNone = 0
+
+    @property
+    def percent(self) -> int:
+        """Return the percentage of the pool that may be updated at once; 0 for a number of nodes."""
+        return int(self.max_unavailable[:-1]) if isinstance(self.max_unavailable, str) else 0
+
+    @property
+    def count(self) -> int:
+        """Return the number of slots; 1 for a percentage, until the nodes are counted."""
+        return 1 if isinstance(self.max_unavailable, str) else self.max_unavailable
 
     def contradictions(self, settings: Settings) -> Iterator[Contradiction]:
         cluster, slots = settings.cluster, self

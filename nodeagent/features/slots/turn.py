@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
 
 from nodeagent.core.coordination.gates import Gate
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.features.slots.decide.pool import Slot
-from nodeagent.features.slots.decide.rollout import pool_of
 from nodeagent.features.slots.decide.turn import TurnVerdict, present_verdicts, refusal, verdict_text
-from nodeagent.features.slots.objects import read_members, read_pools
+from nodeagent.features.slots.objects import read_members
+from nodeagent.features.slots.own_pool import OwnPool
 from nodeagent.kube.client import KubeClient
 from nodeagent.update.ports.host import Clock
-
-# Seconds for which the pool of the own Node counts, before its labels are read again.
-POOL_EVERY: Final = 600.0
 
 
 class KubeTurn:
@@ -30,27 +26,21 @@ class KubeTurn:
         self._node = node
         self._order = order
         self._clock = clock
-        self._pool: tuple[str | None, float] | None = None
+        self._pool = OwnPool(client, node, clock)
 
     async def check(self) -> Gate | None:
         """Return why it is not the turn of this node; None if it is. Raises what the client raises."""
         own = await self._client.node(self._node)
         members = await read_members(self._client, own["metadata"]["resourceVersion"])
-        self._pool = pool_of(own, members.pools), self._clock.monotonic()
+        self._pool.keep(own, members.pools)
         return turn_gate(members, self._node, self._order)
-
-    async def pool(self) -> str | None:
-        """Return the pool of this node in the cluster. Raises what the client raises."""
-        now = self._clock.monotonic()
-        if self._pool is None or now - self._pool[1] >= POOL_EVERY:
-            own = await self._client.node(self._node)
-            self._pool = pool_of(own, await read_pools(self._client)), now
-        return self._pool[0]
 
     async def verdict(self, gate: Gate) -> str:
         """Return ``gate`` as others read it; "" without a time of the server."""
         with suppress(Uncertain):
-            return verdict_text(gate, await self.pool(), self._client.server_clock.latest(self._clock.monotonic()))
+            return verdict_text(
+                gate, await self._pool.name(), self._client.server_clock.latest(self._clock.monotonic())
+            )
         return ""
 
     async def look(self, slots: Sequence[Slot]) -> None:
@@ -59,5 +49,5 @@ class KubeTurn:
         verdicts: Sequence[TurnVerdict] = ()
         with suppress(Uncertain):
             verdicts = present_verdicts(slots, server.earliest(now), server.latest(now))
-        if verdicts and (refused := refusal(verdicts, await self.pool())) is not None:
+        if verdicts and (refused := refusal(verdicts, await self._pool.name())) is not None:
             raise refused

@@ -13,6 +13,8 @@ from nodeagent.features.slots.decide.fleet_json import rollout_to_dict
 from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released
 from nodeagent.features.slots.decide.rollout import ClusterObjects, rollout_of
+from nodeagent.features.slots.decide.share import newest_size
+from nodeagent.features.slots.decide.zone import other_zones, zone_refusal
 
 
 def _lease(lease: LeaseObject) -> None:
@@ -20,6 +22,8 @@ def _lease(lease: LeaseObject) -> None:
     found = read_slots(pool, [lease])
     free_indices(pool, found, 0)
     pool_pause(found, 60.0, 1e9, 1e9, lambda _: 1.0)
+    newest_size(found, "p", 1e9)
+    zone_refusal("p", "a", other_zones(found, "a"))
     for slot in found:
         released(slot, "n", 1e9)
     node: Node = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}}

@@ -29,12 +29,18 @@ BAD = {
     "zone": ("slots: {zone: topology.kubernetes.io/zone}\n", "slots.zone needs slots.pool"),
     "staging": ("slots: {max_staging: 2}\n", "slots.max_staging needs"),
     "unavailable": ("slots: {max_unavailable: 2}\n", "slots.max_unavailable needs"),
+    "percentage": ("slots: {max_unavailable: 10%}\n", "slots.max_unavailable needs"),
     "order": (CLUSTER + "slots: {pool: p, order: [a]}\n", "need slots.pool and cluster.source"),
     "order without a pool": (AS_CLUSTER + "slots: {order: [a]}\n", "need slots.pool"),
     "halt": (AS_CLUSTER + "slots: {pool: p, halt_degraded: 1}\n", "needs slots.pause"),
 }
 WRONG = {
-    "slots: {max_unavailable: 0}": "slots.max_unavailable must be a whole number of nodes from 1 to 10000",
+    **{
+        f"slots: {{max_unavailable: {value}}}": (
+            "slots.max_unavailable must be a whole number of nodes from 1 to 10000, or a percentage from 1% to 100%"
+        )
+        for value in ("0", "10001", "0%", "101%", "-5%", "1.5%", "'2'", "'10'", "true", "1.5", "''")
+    },
     **{
         f"slots: {{zone: {value}}}": (
             'slots.zone must be the key of a label, such as topology.kubernetes.io/zone, or ""'
@@ -102,6 +108,17 @@ def coordination(tmp_path: Path, *parts: SlotSettings) -> Coordination:
 def test_a_node_of_a_pool_has_slots(tmp_path: Path) -> None:
     made = coordination(tmp_path, SlotSettings(pool="workers", max_staging=3))
     assert (isinstance(made.slot, KubeSlots), isinstance(made.staging_slot, KubeSlots)) == (True, True)
+
+
+@pytest.mark.parametrize(("text", "percent", "count"), [("10%", 10, 1), ("100%", 100, 1), ("3", 0, 3)])
+def test_a_number_or_a_percentage(tmp_path: Path, text: str, percent: int, count: int) -> None:
+    found = loaded(tmp_path, f"{CLUSTER}slots: {{pool: p, max_unavailable: {text}}}\n")
+    check_consistency(found.settings, found.origins)
+    part = found.settings.of(SlotSettings)
+    assert (part.percent, part.count) == (percent, count)
+    made = coordination(tmp_path, part)
+    assert isinstance(made.slot, KubeSlots)
+    assert (made.slot._share is not None, made.slot._pool.count) == (bool(percent), count)
 
 
 def test_a_zone_limits_disruptions_and_no_pulls(tmp_path: Path) -> None:

@@ -27,11 +27,13 @@ from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of
 
 Object = dict[str, Any]
 # Annotations of a slot: those of its holder (its zone: ``zone.py``), the time and the node of its last release
-# (``pool_pause``), and why it was released before anything was disrupted (``turn.py``).
+# (``pool_pause``), why it was released before anything was disrupted (``turn.py``), and how many nodes the pool has
+# (``share.py``).
 ZONE: Final = "zone"
 NOTES: Final = ("requester", "operation", "reason", "instance", ZONE)
 RELEASED: Final = "released"
 VERDICT: Final = "turn"
+SIZE: Final = "pool-size"
 # Part of the name of a Lease, and the value of a label, which has 63 characters at most.
 POOL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
@@ -45,7 +47,8 @@ class SlotKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotPool:
-    """``count`` is the number of slots, ``pause`` the seconds after a release in which none is taken.
+    """``count`` is the number of slots, ``pause`` the seconds after a release in which none is taken, ``share`` words
+    about where the number comes from.
 
     Raises ``ValueError`` for an invalid name or count.
     """
@@ -54,6 +57,7 @@ class SlotPool:
     kind: SlotKind
     count: int
     pause: float = 0.0
+    share: str = ""
 
     def __post_init__(self) -> None:
         if not POOL.fullmatch(self.name):

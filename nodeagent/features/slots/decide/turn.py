@@ -16,7 +16,7 @@ from nodeagent.core.coordination.gates import Gate
 from nodeagent.core.coordination.kube_time import micro_time, parse_time
 from nodeagent.core.coordination.lease import PREFIX
 from nodeagent.errors import OutOfTurn
-from nodeagent.features.slots.decide.pool import NOTES, SLACK, VERDICT, Slot
+from nodeagent.features.slots.decide.pool import NOTES, SIZE, SLACK, VERDICT, Slot
 from nodeagent.features.slots.reasons import SlotReason
 
 Object = dict[str, Any]
@@ -89,18 +89,22 @@ def unchecked() -> Mapping[str, str]:
     return {f"{PREFIX}{UNCHECKED}": "true"}
 
 
-def passed(slot: Slot) -> Object:
-    """Return a merge patch for a slot of which the holder has its turn."""
+def passed(slot: Slot, size: str = "") -> Object:
+    """Return a merge patch for a slot of which the holder has its turn. ``size`` as in ``not_passed``."""
     # In a merge patch (RFC 7396), null removes a key.
-    notes = {f"{PREFIX}{key}": None for key in (UNCHECKED, VERDICT)}
+    notes: dict[str, str | None] = {f"{PREFIX}{key}": None for key in (UNCHECKED, VERDICT)}
+    if size:
+        notes[f"{PREFIX}{SIZE}"] = size
     return {"metadata": {"resourceVersion": slot.lease.version, "annotations": notes}}
 
 
-def not_passed(slot: Slot, verdict: str = "") -> Object:
-    """Return a merge patch that releases a slot that disrupted nothing. Without a verdict, an earlier one stays."""
+def not_passed(slot: Slot, verdict: str = "", size: str = "") -> Object:
+    """Return a merge patch that releases a slot. Without a verdict, or the size of the pool, an earlier one stays."""
     notes: dict[str, str | None] = {f"{PREFIX}{key}": None for key in (*NOTES, UNCHECKED)}
     if verdict:
         notes[f"{PREFIX}{VERDICT}"] = verdict
+    if size:
+        notes[f"{PREFIX}{SIZE}"] = size
     # The owner is removed: the verdict is about the pool.
     meta = {"resourceVersion": slot.lease.version, "annotations": notes, "ownerReferences": None}
     return {"metadata": meta, "spec": {"holderIdentity": None}}
