@@ -114,7 +114,7 @@ mutants: venv ## a random sample of decisions, each taken away once, and whether
 
 golden: venv ## write the golden texts below tests/golden again; review the difference
 	@rm -f tests/golden/*.txt tests/features/*/golden/*.txt
-	@NODEAGENT_UPDATE_GOLDEN=1 $(PYTEST) -q tests/cli tests/agent/report tests/core/test_hints.py tests/report/test_motd.py tests/features/*/test_cli.py tests/features/test_words.py
+	@NODEAGENT_UPDATE_GOLDEN=1 $(PYTEST) -q tests/cli tests/agent/report tests/core/test_hints.py tests/report/test_motd.py tests/features/*/test_cli.py tests/features/test_words.py tests/features/test_json.py
 	@git --no-pager diff --stat -- tests/golden tests/features
 
 host: venv ## ring 2, without ostree, as `make test` runs it

@@ -20,6 +20,7 @@ import pytest
 
 from nodeagent.cli import _schemas
 from nodeagent.cli.main import build_parser, main
+from tests.support.golden import check_keys
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -67,6 +68,12 @@ def _values(document: object) -> Iterator[Any]:
 def test_a_client_may_meet_further_keys(name: str) -> None:
     objects = [value for value in _values(_schemas.documents()[name]) if isinstance(value, dict)]
     assert [value for value in objects if value.get("additionalProperties") is False] == []
+
+
+@pytest.mark.parametrize("schema", _schemas.base_answers())
+def test_the_keys_that_scripts_read_are_recorded(schema: str) -> None:
+    """Declaration, schemas and reference follow from each other, so a key could go unnoticed."""
+    check_keys(_schemas.document(schema, _schemas.base_answers()[schema]))
 
 
 def test_a_key_that_is_not_declared_is_found() -> None:

@@ -8,15 +8,21 @@ them again; the difference is then reviewed with the change.
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pytest
 
 __all__ = ["Golden", "golden"]
 
 TESTS: Final = Path(__file__).parents[1]
+sys.path.insert(0, str(TESTS.parent / "docs"))
+answers: Any = importlib.import_module("answers")
 UPDATE = "NODEAGENT_UPDATE_GOLDEN"
 MARK = "### "
 
@@ -29,6 +35,20 @@ class Golden(Protocol):
 def place_of(surface: str, feature: str) -> Path:
     """Return the file of a surface: that of the base, or of the feature of a folder."""
     return TESTS / (f"features/{feature}/golden" if feature else "golden") / f"{surface}.txt"
+
+
+def check_keys(document: Mapping[str, Any], *, feature: str = "") -> None:
+    """Compare the keys of a JSON Schema, and their types, with those of its file below ``golden/json``."""
+    path = place_of("", feature).parent / f"json/{document['title'].split('/')[1]}-v1.json"
+    declared = {key.replace("`", ""): kind.replace("`", "") for key, kind, _ in answers.rows(document)}
+    if os.environ.get(UPDATE):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")
+    recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    assert declared == recorded, (
+        f"{path.relative_to(TESTS.parent)}: a script that reads a key which goes, or changes its type, breaks; "
+        "make golden records a new key"
+    )
 
 
 def feature_of(test: Path) -> str:
