@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
@@ -253,19 +254,62 @@ class KubeClient:
         self, method: str, url: str, body: Object | None, kind: str, accept: str, read: Callable[[bytes], Any]
     ) -> Any:
         what = f"{method} {url.partition('?')[0]}"
-        try:
-            rest, identity = await self._connection()
-            headers = {"Accept": accept, "Content-Type": kind, "User-Agent": f"nodeagent/{__version__}"}
-            for setting in (await identity.configuration.auth_settings()).values():
-                if setting["value"]:
-                    headers[setting["key"]] = setting["value"]
-            self.requests += 1
+        with self._translated(what):
             # The limit covers the headers and the body, so that a slow proxy cannot hold the call without end.
             async with asyncio.timeout(self._timeout):
-                sent = self._clock.monotonic()
-                response = await rest.request(method, identity.host + url, headers=headers, body=body)
-                received = self._clock.monotonic()
+                response = await self._send(method, url, body, kind, accept)
                 text = await _body(response, what)
+        if response.status >= 300:
+            raise _refusal(response, text, what)
+        answer = read(text)
+        if answer is None:
+            raise ServerFault(f"{what}: the answer is no JSON object; check the address of the API server")
+        return answer
+
+    async def parts(self, url: str, accept: str, seconds: float) -> AsyncGenerator[bytes]:
+        """Yield the answer to a GET in parts as they arrive, until the server ends it, ``seconds`` at most. It is not
+        repeated, and uses a connection of its own until the generator is closed.
+
+        Raises what ``get`` raises, also in the middle.
+        """
+        what = f"GET {url.partition('?')[0]}"
+        with self._translated(what):
+            async with asyncio.timeout(self._timeout):
+                response = await self._send("GET", url, None, JSON, accept, seconds)
+                if response.status >= 300:
+                    raise _refusal(response, await _body(response, what), what)
+            # The response of aiohttp, see ``_body``.
+            raw = response.response
+            try:
+                async for part in raw.content.iter_any():
+                    yield part
+            finally:
+                raw.close()
+
+    async def _send(
+        self, method: str, url: str, body: Object | None, kind: str, accept: str, seconds: float | None = None
+    ) -> Any:
+        """Return the answer, of which only the headers were read."""
+        rest, identity = await self._connection()
+        headers = {"Accept": accept, "Content-Type": kind, "User-Agent": f"nodeagent/{__version__}"}
+        for setting in (await identity.configuration.auth_settings()).values():
+            if setting["value"]:
+                headers[setting["key"]] = setting["value"]
+        self.requests += 1
+        sent = self._clock.monotonic()
+        address = identity.host + url
+        response = await rest.request(method, address, headers=headers, body=body, _request_timeout=seconds)
+        received = self._clock.monotonic()
+        # Every answer, also one with an error, updates the estimate of the server's clock.
+        date = http_date(response.headers.get("Date", ""))
+        if date is not None:
+            self.server_clock = self.server_clock.updated(date, sent, received)
+        return response
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except TimeoutError:
             raise NoAnswer(f"{what}: no answer in {self._timeout:g} s") from None
         except AgentError:
@@ -275,17 +319,6 @@ class KubeClient:
             # An expired certificate looks like this as well.
             self._doubted = True
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
-        # Every answer, also one with an error, updates the estimate of the server's clock.
-        date = http_date(response.headers.get("Date", ""))
-        if date is not None:
-            self.server_clock = self.server_clock.updated(date, sent, received)
-        if response.status >= 300:
-            detail = status_of(plain_json.object_of(text) or {})
-            raise from_answer(response.status, detail, what, response.headers.get("Retry-After", ""))
-        answer = read(text)
-        if answer is None:
-            raise ServerFault(f"{what}: the answer is no JSON object; check the address of the API server")
-        return answer
 
     async def _connection(self) -> tuple[Any, ClientIdentity]:
         async with self._opening:
@@ -310,6 +343,11 @@ class KubeClient:
 def _connect(access: ClusterAccess) -> tuple[Any, ClientIdentity]:
     with access.loaded() as identity:
         return load().RESTClientObject(identity.configuration), identity
+
+
+def _refusal(response: Any, text: bytes, what: str) -> KubeFault:
+    detail = status_of(plain_json.object_of(text) or {})
+    return from_answer(response.status, detail, what, response.headers.get("Retry-After", ""))
 
 
 def _pause(fault: KubeFault, usual: float) -> float | None:

@@ -2,14 +2,16 @@
 """An API server in memory with Leases and Nodes, and a client that reaches it without sockets: both count requests.
 
 It has what the slots of a pool need: versions, preconditions of merge patches and of deletions, selectors by label.
+And what a watch of one object needs: changes, bookmarks, an end at the requested time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -26,6 +28,14 @@ NODES = "/api/v1/nodes"
 KINDS = ("leases", "nodes", "machineconfigpools", "nodemaintenances")
 POOLS = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 BEGAN = http_date(DATE) or 0.0
+
+
+# Seconds between two bookmarks of a watch.
+BOOKMARKS = 60.0
+
+
+def event(kind: str, item: Any) -> bytes:
+    return json.dumps({"type": kind, "object": item}).encode() + b"\n"
 
 
 def merged(item: Any, patch: Any) -> Any:
@@ -45,11 +55,40 @@ class MemoryApi:
     asked: Counter[str] = field(default_factory=Counter)
     queries: list[str] = field(default_factory=list)
     versions: Any = field(default_factory=lambda: itertools.count(1))
+    watchers: dict[str, list[asyncio.Queue[bytes]]] = field(default_factory=dict)
 
     def add(self, collection: str, name: str, **more: Any) -> None:
         version = str(next(self.versions))
         meta = {"name": name, "uid": f"uid-of-{name}-{version}", "resourceVersion": version, **more.pop("metadata", {})}
-        self.objects[f"{collection}/{name}"] = {"metadata": meta, **more}
+        self._keep("ADDED", f"{collection}/{name}", {"metadata": meta, **more})
+
+    def _keep(self, kind: str, path: str, item: dict[str, Any]) -> None:
+        self.objects[path] = item
+        for queue in self.watchers.get(path, ()):
+            queue.put_nowait(event(kind, item))
+
+    async def watch(self, target: str) -> AsyncGenerator[bytes]:
+        path, _, text = target.partition("?")
+        self.asked[f"WATCH {path.rpartition('/')[2]}"] += 1
+        query = {key: values[0] for key, values in parse_qs(text).items()}
+        path += "/" + query["fieldSelector"].removeprefix("metadata.name=")
+        queue = asyncio.Queue[bytes]()
+        self.watchers.setdefault(path, []).append(queue)
+        there = self.objects.get(path)
+        if there is not None and int(there["metadata"]["resourceVersion"]) > int(query["resourceVersion"]):
+            queue.put_nowait(event("MODIFIED", there))
+        loop = asyncio.get_running_loop()
+        end = loop.time() + float(query["timeoutSeconds"])
+        try:
+            while (left := end - loop.time()) > 0:
+                try:
+                    async with asyncio.timeout(min(BOOKMARKS, left)):
+                        line = await queue.get()
+                except TimeoutError:
+                    line = event("BOOKMARK", {"metadata": {"resourceVersion": str(next(self.versions))}})
+                yield line
+        finally:
+            self.watchers[path].remove(queue)
 
     def answer(self, method: str, target: str, body: Any) -> tuple[int, dict[str, Any]]:
         path, _, query = target.partition("?")
@@ -71,10 +110,12 @@ class MemoryApi:
             if wanted.get(key, found["metadata"][key]) != found["metadata"][key]:
                 return 409, {"reason": "Conflict", "message": "the object has been modified"}
         if method == "DELETE":
+            for queue in self.watchers.get(path, ()):
+                queue.put_nowait(event("DELETED", found))
             return 200, self.objects.pop(path)
         changed = merged(found, body)
         changed["metadata"]["resourceVersion"] = str(next(self.versions))
-        self.objects[path] = changed
+        self._keep("MODIFIED", path, changed)
         return 200, changed
 
     def _created(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -82,7 +123,7 @@ class MemoryApi:
             return 409, {"reason": "AlreadyExists", "message": f"{path} exists"}
         version = str(next(self.versions))
         made = {**body, "metadata": {**body["metadata"], "uid": f"u{version}", "resourceVersion": version}}
-        self.objects[path] = made
+        self._keep("ADDED", path, made)
         return 201, made
 
     def _selected(self, collection: str, query: str) -> list[dict[str, Any]]:
@@ -114,3 +155,8 @@ class MemoryClient(KubeClient):
         if status >= 300:
             raise from_answer(status, answer, f"{method} {url}")  # type: ignore[arg-type]
         return read(json.dumps(answer).encode())
+
+    async def parts(self, url: str, accept: str, seconds: float) -> AsyncGenerator[bytes]:
+        self.requests += 1
+        async for part in self._api.watch(url):
+            yield part

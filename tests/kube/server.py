@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +34,27 @@ class Answer:
         headers = {"Date": DATE, "Content-Length": str(len(data)), **self.headers}
         lines = [f"HTTP/1.1 {self.status} X", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
         return "\r\n".join(lines).encode() + data
+
+
+@dataclass
+class Stream:
+    """An answer in parts, each after some seconds. It ends as it should, or with ``cut`` in the middle of a part; with
+    ``hang`` never."""
+
+    parts: Sequence[tuple[float, bytes]]
+    cut: bool = False
+    hang: bool = False
+
+    async def send(self, writer: asyncio.StreamWriter) -> None:
+        headers = f"HTTP/1.1 200 X\r\nDate: {DATE}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(headers.encode())
+        for seconds, part in self.parts:
+            await writer.drain()
+            await asyncio.sleep(seconds)
+            writer.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+        if not self.cut and not self.hang:
+            writer.write(b"0\r\n\r\n")
+        await writer.drain()
 
 
 @dataclass
@@ -69,6 +90,13 @@ async def serving(*answers: Any) -> AsyncIterator[Server]:
             if answer is HANG:
                 await stop.wait()
                 break
+            if isinstance(answer, Stream):
+                await answer.send(writer)
+                if answer.hang:
+                    await stop.wait()
+                if answer.cut or answer.hang:
+                    break
+                continue
             writer.write(answer.encode())
             await writer.drain()
         writer.close()
