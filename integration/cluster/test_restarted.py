@@ -98,7 +98,8 @@ async def test_no_agent_takes_the_start_of_an_api_server_for_a_refusal(
             await asyncio.sleep(0.1)
             for follower in followers.values():
                 assert await follower.desired() == first, "the last desired config stays"
-    await asyncio.to_thread(cluster.apiserver.start)
+    # In this thread, because a server ends with the thread that started it.
+    cluster.apiserver.start()
     await asyncio.to_thread(cluster.apiserver.wait_ready, 240)
     # They fetch it with their first requests to the server that starts.
     await asyncio.to_thread(desire, second)

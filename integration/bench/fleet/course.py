@@ -27,7 +27,7 @@ from tests.kube.memory_api import NODES, MemoryApi, MemoryClient
 from tests.world import World
 from tests.world.run import LIMITS, Host
 
-# Seconds in which the agents of a fleet see the new config: the pause between two reads of the Node.
+# Seconds in which the agents of a fleet follow a new config that all nodes get at once.
 SPREAD: Final = 36.0
 POLICY: Final = replace(LIMITS, lease_retry=15.0)
 MCO: Final = "machineconfiguration.openshift.io/"
@@ -106,7 +106,7 @@ async def roll_out(nodes: int, slots: int, hold: float) -> dict[str, Any]:
 
 
 async def at_rest(nodes: int, seconds: float) -> dict[str, Any]:
-    """The polls of the Node and of the lease, with the periods as they are."""
+    """The watch of the Node and the polls of the lease, from the start of the agents, with the periods as they are."""
     fleet, tasks = Fleet(), []
     for number in range(nodes):
         fleet.add(f"n{number}")

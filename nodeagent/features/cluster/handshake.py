@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's side of the handshake: it reads the desired config from the own Node, and writes its annotations to it.
 
-The Node is polled, not watched: two requests a minute, with jitter so that the hosts of a fleet spread. A watch would
-be faster, and costs a connection per node, a list after each break and a loop that can spin. A config is fetched once
-per name, since controllers never change a config that they have named, and is kept in the store: without the API
-server, the last desired config stays. A config that does not exist, or must not be read, refuses the update with its
-reason.
+The Node is read, and then watched by its name (``node_watch``). Where the API server refuses the watch, or while the
+named config is not available, it is polled: two requests a minute, with jitter so that the hosts of a fleet spread. A
+config is fetched once per name, since controllers never change a config that they have named, and is kept in the store:
+without the API server, the last desired config stays. A config that does not exist, or must not be read, refuses the
+update with its reason.
 
 Writing is level-triggered: ``report`` stores the annotations, and those that differ on the Node are written until they
 are there. So nothing is lost while the API server is down, and a Node that was created again, or an annotation that was
@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.annotations import REASON, RETRY, ControllerRequest, read_request
-from nodeagent.core.coordination.kube_objects import KubeObject, Node
+from nodeagent.core.coordination.kube_objects import KubeObject, Node, ObjectMeta
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
 from nodeagent.features.cluster.decide.annotations import (
     NodeAnnotations,
@@ -32,10 +32,12 @@ from nodeagent.features.cluster.decide.annotations import (
     is_name,
     source_of,
 )
+from nodeagent.features.cluster.node_watch import NodeWatch, WatchEnd
 from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import NotFound
+from nodeagent.kube.watch import WatchedChange
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import Event
 
@@ -45,7 +47,7 @@ CONFIGS: Final = (
     "/apis/nodeagent.org/v1/machineconfigs",
 )
 
-# Seconds between two reads of the Node, and between two attempts after a fault.
+# Seconds between two reads of a Node that is not watched, and between two attempts after a fault.
 EVERY: Final = 30.0
 READ_FIRST_PAUSE: Final = 5.0
 READ_LONGEST_PAUSE: Final = 300.0
@@ -83,8 +85,10 @@ class Handshake:
         requested: Callable[[ConfigSource], Awaitable[None]] | None = None,
         on_error: Callable[[AgentError | None], None] = lambda _: None,
         every: float = EVERY,
+        watch: NodeWatch | None = None,
     ) -> None:
         self._client = client
+        self._watch = watch or NodeWatch(client, node)
         self._path = f"/api/v1/nodes/{node}"
         self._memory = memory
         self._changed = changed
@@ -104,6 +108,11 @@ class Handshake:
         self._pending = False
         self._faults: dict[str, str] = {}
         self._request: ControllerRequest | None = None
+        # The request that was followed last, and the version of the Node that had it.
+        self._followed: ControllerRequest | None = None
+        self._version = ""
+        # The newest resourceVersion of the Node that was seen.
+        self._newest = ""
         self._wanted: NodeAnnotations | None = None
         self._wake = asyncio.Event()
         self._written = 0.0
@@ -155,7 +164,7 @@ class Handshake:
     # Reading.
 
     async def _read(self) -> None:
-        followed, pauses = "", delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
+        pauses = delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
         while True:
             node: Node | None = None
             try:
@@ -168,19 +177,52 @@ class Handshake:
             again = self._faults.get("read", "") != ""
             self._note_fault("read", None)
             pauses = delays(READ_FIRST_PAUSE, READ_LONGEST_PAUSE)
+            end = WatchEnd.POLL
             if node is None:
                 # Not registered yet, or created again: the desired config stays.
-                self._request, followed = None, ""
-            elif (version := _version(node)) != followed or self._pending:
-                followed = version
-                self._request = request = read_request(node)
-                await self._follow(request)
-                self._wake.set()
+                self._request, self._version = None, ""
+            else:
+                position = self._newest = node["metadata"]["resourceVersion"]
+                if (version := _version(node["metadata"])) != self._version or self._pending:
+                    self._version = version
+                    self._request = request = _request_of(node)
+                    await self._follow(request)
+                    self._wake.set()
+                if not self._pending and not again:
+                    end = await self._watch.follow(position, self._take)
             # The agents of a fleet that lost the API server at one moment spread over a whole interval at once.
-            pause = self._every * random.uniform(0.2, 1.2) if again else jittered(self._every, random.random())  # noqa: S311
-            await asyncio.sleep(pause)
+            if again or end is WatchEnd.SPREAD:
+                await asyncio.sleep(self._every * random.uniform(0.2, 1.2))  # noqa: S311
+            elif end is WatchEnd.POLL:
+                await asyncio.sleep(jittered(self._every, random.random()))  # noqa: S311
+
+    async def _take(self, change: WatchedChange) -> bool:
+        """Follow a change of the Node. Return whether the watch suffices: a config that is not there is fetched again
+        without a change of the Node."""
+        # A cache may be behind the last read, and an answer to a write arrives before the events of earlier writes.
+        if change.item is None or _is_older(change.position, self._newest):
+            return True
+        self._newest = change.position
+        if change.deleted:
+            self._request, self._version = None, ""
+            return True
+        version, request = _version(change.item["metadata"]), _request_of(change.item)
+        recreated = version.partition("/")[0] != self._version.partition("/")[0]
+        self._version = version
+        # The kubelet writes the Node more often than all others.
+        if recreated or request != self._request:
+            self._request = request
+            self._wake.set()
+        if recreated or request != self._followed:
+            if request.desired != self._fetched and not request.controlled:
+                # An admin may have given it to all nodes at once. A controller chooses a few.
+                await asyncio.sleep(self._every * random.random())  # noqa: S311 - spreads load, no secret
+            await self._follow(request)
+            self._wake.set()
+        return not self._pending
 
     async def _follow(self, request: ControllerRequest) -> None:
+        self._followed = request
         before = self._source, str(self._fault or "")
         source, fault = self._source, None
         try:
@@ -255,7 +297,8 @@ class Handshake:
                     # No resourceVersion: only nodeagent writes these keys, and others write a Node every few seconds.
                     answer = await self._client.patch(self._path, {"metadata": {"annotations": changes}})
                     node = decoded(Node, answer, f"PATCH {self._path}")
-                    self._request, self._written = read_request(node), asyncio.get_running_loop().time()
+                    self._request, self._written = _request_of(node), asyncio.get_running_loop().time()
+                    self._newest = node["metadata"]["resourceVersion"]
             except NotFound:
                 # The reader wakes this task when the Node exists again.
                 continue
@@ -274,6 +317,16 @@ class Handshake:
         return {**wanted, RETRY: None} if self._recorded and self._retries(self._request) else {**wanted}
 
 
-def _version(node: Node) -> str:
-    meta = node["metadata"]
+def _request_of(node: Node | KubeObject) -> ControllerRequest:
+    # A watch brings the metadata only, so that the cordon would differ from that of a read.
+    return read_request({"metadata": node["metadata"]})
+
+
+def _version(meta: ObjectMeta) -> str:
     return f"{meta['uid']}/{meta['resourceVersion']}"
+
+
+def _is_older(version: str, than: str) -> bool:
+    """Versions of one kind are in the order of their numbers. One that is no number counts as newer."""
+    numbers = all(text.isascii() and text.isdigit() for text in (version, than))
+    return numbers and int(version) < int(than)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reader and the writer of the own Node, against a server that keeps one Node and some configs."""
+"""The reader and the writer of the own Node, against a server that keeps one Node and some configs, without a watch."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ class Api:
         if self.away:
             return CUT
         path = request.target.partition("?")[0]
+        if path == "/api/v1/nodes":
+            return Answer(403, {"message": "cannot watch"})
         self.asked.append(f"{request.method} {path}")
         if path != "/api/v1/nodes/n":
             query = request.target.partition("?")[2]

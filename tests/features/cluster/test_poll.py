@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Node is polled: each state is followed once, through faults, and no faster than agreed."""
+"""A Node without a watch is polled: each state is followed once, through faults, and no faster than agreed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nodeagent.core.coordination.kube_objects import Node
 from nodeagent.errors import AgentError
 from nodeagent.features.cluster import handshake
 from nodeagent.features.cluster.handshake import Handshake
+from nodeagent.features.cluster.node_watch import NodeWatch, WatchEnd
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from tests.features.cluster.test_handshake import Memory
@@ -25,6 +26,11 @@ from tests.kube.test_client import Clock, kubeconfig
 EVERY = 0.02
 
 Poll = Callable[..., Awaitable[tuple[list[tuple[str, str]], list[str], int]]]
+
+
+class NoWatch(NodeWatch):
+    async def follow(self, *_: object) -> WatchEnd:
+        return WatchEnd.POLL
 
 
 def version(number: int, uid: str = "u") -> Answer:
@@ -49,7 +55,12 @@ def poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Poll:
         async with serving(*answers) as server:
             path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
             async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock(), timeout=10.0) as client:
-                options: dict[str, Any] = {"changed": lambda _: None, "on_error": trouble, "every": EVERY}
+                options: dict[str, Any] = {
+                    "changed": lambda _: None,
+                    "on_error": trouble,
+                    "every": EVERY,
+                    "watch": NoWatch(client, "n"),
+                }
                 running = asyncio.create_task(Handshake(client, "n", Memory(), **options).run())
                 async with asyncio.timeout(20):
                     while len(followed) < count:
