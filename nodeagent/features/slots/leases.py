@@ -39,11 +39,10 @@ from nodeagent.features.slots.decide.pool import (
 )
 from nodeagent.features.slots.decide.turn import UNCHECKED, not_passed, passed, unchecked
 from nodeagent.features.slots.decide.zone import goes_first, other_zones, zone_of_slot, zone_refusal
+from nodeagent.features.slots.own_node import KubeZone
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.features.slots.settings import SlotSettings
-from nodeagent.features.slots.share import KubeShare
-from nodeagent.features.slots.turn import KubeTurn
-from nodeagent.features.slots.zone import KubeZone
+from nodeagent.features.slots.turn import KubeShare, KubeTurn
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.decode import decoded
 from nodeagent.kube.errors import Conflict, NotFound

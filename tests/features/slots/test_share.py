@@ -16,7 +16,7 @@ from nodeagent.errors import OutOfTurn, Retryable
 from nodeagent.features.slots.decide.pool import SIZE, SlotKind, SlotPool
 from nodeagent.features.slots.decide.share import PoolSize, limit_of, read_size
 from nodeagent.features.slots.leases import KubeSlots
-from nodeagent.features.slots.share import KubeShare
+from nodeagent.features.slots.turn import KubeShare
 from nodeagent.kube.errors import Forbidden
 from tests.features.slots.ordered import Killed, Order, OrderedClient
 from tests.kube.memory_api import BEGAN, LEASES, NODES, MemoryApi

@@ -17,7 +17,7 @@ from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import OutOfTurn, Retryable
 from nodeagent.features.slots.decide.pool import Slot, SlotKind, SlotPool
 from nodeagent.features.slots.leases import WRITES, KubeSlots
-from nodeagent.features.slots.zone import ZONE_EVERY, KubeZone
+from nodeagent.features.slots.own_node import LABELS_EVERY, KubeZone
 from nodeagent.kube.errors import Forbidden
 from tests.features.slots.ordered import Killed, Order, OrderedClient
 from tests.kube.memory_api import LEASES, NODES, MemoryApi
@@ -161,7 +161,7 @@ async def test_a_node_that_moves_to_another_zone_is_noticed() -> None:
     waiting = fleet.slots(1)
     assert await taken(waiting) == "ZoneHeld"
     fleet.node(1, "a")
-    await asyncio.sleep(ZONE_EVERY)
+    await asyncio.sleep(LABELS_EVERY)
     assert await taken(waiting) != "ZoneHeld"
 
 
