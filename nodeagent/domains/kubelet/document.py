@@ -172,8 +172,8 @@ def _parts(data: Any, key: str) -> Iterator[str]:
 
 def _read(content: bytes) -> dict[str, Any]:
     try:
-        # The kubelet accepts a repeated key with a warning, and uses the last one.
-        data = document.load(content, "kubelet configuration", unique_keys=False)
+        # The kubelet accepts a repeated key with a warning, and uses the last one. It reads aliases.
+        data = document.load(content, "kubelet configuration", unique_keys=False, aliases=True)
     except (InvalidInput, RecursionError):
         return {UNREADABLE: content.hex()}
     # A kubeconfig has credentials, which a plan must not show.

@@ -204,7 +204,7 @@ def test_a_key_has_its_document_and_both_values() -> None:
     assert (key.document, key.key, key.before, key.after) == (CONF, "maxPods", "110", "250")
 
 
-@pytest.mark.parametrize("content", [b"[]", b"x: [", b"\xff", b"", b"a: &x 1\nb: *x\n"])
+@pytest.mark.parametrize("content", [b"[]", b"x: [", b"\xff", b"", b"a: &x {b: 1}\nc: {<<: *x}\n", b"a: *x\n"])
 def test_a_document_that_cannot_be_read_has_the_strongest_action(content: bytes) -> None:
     (change,) = make_plan(config(files={CONF: kubelet()}), config(files={CONF: content}), default_policy()).changes
     assert words(change.actions) == REBOOT
@@ -403,6 +403,30 @@ def test_a_file_that_the_configuration_names_restarts_the_kubelet(path: str) -> 
     made = make_plan(old, new, default_policy(), host=HostView(host))
     assert words(made.actions) == (RESTART if path in NAMED else REBOOT)
     assert words(make_plan(old, new, default_policy()).actions) == REBOOT, "without a host nothing names it"
+
+
+ANCHORED = b"""\
+evictionHard: &least {memory.available: 500Mi}
+evictionSoft: *least
+evictionSoftGracePeriod: {memory.available: 30s}
+maxPods: 9
+"""
+
+
+def test_a_file_with_anchors_is_read_as_the_kubelet_reads_it() -> None:
+    least = {"memory.available": "500Mi"}
+    grace = {"memory.available": "30s"}
+    plain = kubelet(evictionHard=least, evictionSoft=least, evictionSoftGracePeriod=grace, maxPods=9)
+    host = HostView({UNIT: exec_start(f"--config={CONF}")})
+
+    def planned(old: bytes, new: bytes) -> list[str]:
+        first, second = (config(files={CONF: content}) for content in (old, new))
+        assert domains.validate(first, second) == ()
+        return words(make_plan(first, second, default_policy(), host=host).actions)
+
+    assert planned(plain, ANCHORED) == ["None"]
+    assert planned(ANCHORED, ANCHORED.replace(b"maxPods: 9", b"maxPods: 10")) == RESTART
+    assert planned(ANCHORED, ANCHORED.replace(b"500Mi", b"1Gi")) == DRAIN
 
 
 def kubeconfig(key: str) -> bytes:

@@ -23,13 +23,17 @@ _JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 
-def load(text: bytes, what: str, *, unique_keys: bool = True) -> object:
+def load(text: bytes, what: str, *, unique_keys: bool = True, aliases: bool = False) -> object:
     """Return the data in ``text``; ``what`` names it in errors ("desired.yaml").
 
     ``unique_keys`` False: in JSON, the last of repeated keys counts. YAML with a repeated key is never read.
+    ``aliases``: in YAML, anchors and aliases are read.
     """
     text = check_text(text, what)
-    data = _decode_json(text, what, unique_keys=unique_keys) if is_json(text) else yaml_document.load(text, what)
+    if is_json(text):
+        data = _decode_json(text, what, unique_keys=unique_keys)
+    else:
+        data = yaml_document.load(text, what, aliases=aliases)
     inspect(data, what)
     return data
 

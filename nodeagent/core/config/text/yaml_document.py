@@ -2,8 +2,8 @@
 """Decode YAML to plain data from the events of the parser, in bounded memory.
 
 PyYAML's constructors expand aliases and build dates, numbers of base 60 and, from tags, objects. The tools of a cluster
-convert YAML to JSON and do none of that. So anchors, aliases, tags and merge keys are rejected here, and a plain scalar
-is null, a boolean, a number or a string.
+convert YAML to JSON and do none of the last three. So tags and merge keys are rejected here, anchors and aliases unless
+the caller reads the file of a program that does, and a plain scalar is null, a boolean, a number or a string.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from nodeagent.errors import InvalidInput
 
 # For the parser written in Python, which takes ten times as long as libyaml.
 MAX_SLOW_BYTES: Final = 512 * 1024
+# Events in place of aliases. A small text could have millions.
+MAX_COPIED: Final = 10_000
 # No integer of 64 bits has more in any base.
 MAX_DIGITS: Final = 80
 _Loader: Any = getattr(yaml, "CSafeLoader", None)
@@ -39,13 +41,15 @@ _MARKUP = re.compile(rb"<[!?a-zA-Z]")
 _NUMBER_START: Final = frozenset("0123456789+-.")
 
 
-def load(text: bytes, what: str) -> object:
-    """Return the data of the document in ``text``, which ``document.check_text`` has accepted."""
+def load(text: bytes, what: str, *, aliases: bool = False) -> object:
+    """Return the data of the document in ``text``, which ``document.check_text`` has accepted. ``aliases``: they are
+    read, and their values count at each place.
+    """
     if _Loader is None and len(text) > MAX_SLOW_BYTES:
         raise InvalidInput(f"{what} is {len(text)} bytes of YAML; without libyaml at most {MAX_SLOW_BYTES} are read")
     builder = _Builder(what)
     try:
-        for event in _events(text):
+        for event in _expanded(_events(text), what) if aliases else _events(text):
             builder.feed(event)
     except yaml.MarkedYAMLError as error:
         problem = f"{_mark(error.problem_mark)}{error.problem}{_advice(text, error)}"
@@ -93,6 +97,43 @@ def _events(text: bytes) -> Iterator[Any]:
             yield parser.get_event()
     finally:
         parser.dispose()
+
+
+def _expanded(events: Iterator[Any], what: str) -> Iterator[Any]:
+    """Yield the events with those of the anchored node in place of each alias."""
+    # All that was yielded, and by anchor where its node begins and ends there: None while it is open.
+    yielded: list[Any] = []
+    places: dict[str, tuple[int, int | None]] = {}
+    # For each open collection, its anchor.
+    anchors: list[str | None] = []
+    copied = 0
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            start, end = places.get(event.anchor or "", (0, None))
+            if end is None:
+                raise InvalidInput(f"{what} is refused: {_mark(event.start_mark)}the alias has no value")
+            copied += end - start
+            if copied > MAX_COPIED:
+                raise InvalidInput(f"{what} is refused: {_mark(event.start_mark)}its aliases have too many values")
+            yielded += yielded[start:end]
+            yield from yielded[start:end]
+            continue
+        if isinstance(event, yaml.DocumentStartEvent):
+            places.clear()
+        anchor = None
+        if isinstance(event, yaml.NodeEvent):
+            anchor, event.anchor = event.anchor, None
+            if anchor is not None:
+                places[anchor] = len(yielded), None
+            if isinstance(event, yaml.CollectionStartEvent):
+                anchors.append(anchor)
+                anchor = None
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor = anchors.pop()
+        yielded.append(event)
+        if anchor is not None:
+            places[anchor] = places[anchor][0], len(yielded)
+        yield event
 
 
 def _mark(mark: Any) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 
 import pytest
@@ -68,6 +69,76 @@ REFUSED = {
     "a huge YAML integer": (b"a: 0xffffffffffffffff\n", "64 bits"),
     "a YAML integer of very many digits": (b"a: 1" + b"0" * 500_000, "too long"),
 }
+
+
+@pytest.mark.parametrize("parser", ["libyaml", "pure"])
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        (b"a: &x 1\nb: *x\n", {"a": 1, "b": 1}),
+        (
+            b"a: &x {b: [1, &y two]}\nc: *x\nd: [*y, *x]\n",
+            {"a": {"b": [1, "two"]}, "c": {"b": [1, "two"]}, "d": ["two", {"b": [1, "two"]}]},
+        ),
+        (b"a: &x []\nb: &x {}\nc: *x\n", {"a": [], "b": {}, "c": {}}),
+        (b"a: &x [1]\nb: &y [*x, *x]\nc: *y\n", {"a": [1], "b": [[1], [1]], "c": [[1], [1]]}),
+        (b"&x a: 1\nb: *x\n", {"a": 1, "b": "a"}),
+    ],
+)
+def test_aliases_are_read_for_a_program_that_reads_them(
+    parser: str, text: bytes, data: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if parser == "pure":
+        monkeypatch.setattr(yaml_document, "_Loader", None)
+    assert load(text, "it", aliases=True) == data
+    copied = load(text, "it", aliases=True)
+    assert isinstance(copied, dict)
+    parts = [id(part) for part in copied.values() if isinstance(part, dict | list)]
+    assert len(parts) == len({*parts}), "no value is shared"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"a: *x\n", "line 1 column 4: the alias has no value"),
+        (b"a: &x [*x]\n", "line 1 column 8: the alias has no value"),
+        (b"a: &x {b: &x [*x]}\n", "the alias has no value"),
+        (b"a: &x 1\n---\nb: *x\n", "there is more than one document"),
+        (b"a: &x {b: 1}\nc: {<<: *x}\n", "merge keys are not read"),
+        (b"a: &x [1]\n*x : 1\n", "a key must be a string"),
+        (b"a: &x !!str 1\nb: *x\n", "tags are not read"),
+        (
+            "".join(
+                ["a0: &a0 [1, 1, 1, 1]\n", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))]
+            ).encode(),
+            "its aliases have too many values",
+        ),
+        (
+            "".join(["a0: &a0 [1]\n", *(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, DEEP + 1))]).encode(),
+            f"deeper than {MAX_DEPTH} levels",
+        ),
+    ],
+    ids=[
+        "unknown",
+        "in itself",
+        "in itself, named again",
+        "another document",
+        "a merge key",
+        "a key",
+        "a tag",
+        "values",
+        "depth",
+    ],
+)
+def test_aliases_are_bounded(text: bytes, words: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput, match=re.escape(words)):
+            load(text, "it", aliases=True)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 2**20
 
 
 @pytest.mark.parametrize("case", REFUSED)
