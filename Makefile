@@ -43,6 +43,7 @@ INTERPRETER_TESTS := integration/package/test_source_interpreter.py
 AARCH64 := integration/hosts/aarch64
 RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/node integration/hosts/vm $(AARCH64) $(OSTREE) $(INTERPRETER_TESTS))
 # Each worker has a control plane and hosts with a kubelet.
+API_TESTS = $(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
 NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 integration/hosts/node
 OSTREE_TESTS = $(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
 VM_TESTS = $(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/hosts/vm
@@ -146,12 +147,13 @@ cluster: venv ## ring 3: a real API server, and nodes with a real kubelet
 	@$(MAKE) --no-print-directory -k -j1 api node
 
 api: venv ## ring 3, the part on a real API server and etcd
-	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
+	@$(API_TESTS) -m "not long"
 
 node: venv ## ring 3, the part on nodes with a real kubelet
 	@$(NODE_TESTS) -m "not long"
 
-node-long: venv ## ring 3, the long part: changes and reboots of a control plane of three nodes, static pods as members
+node-long: venv ## ring 3, the long part: changes and reboots of a control plane of three nodes, static pods as members, 5,000 Nodes
+	@$(API_TESTS) -m long
 	@$(NODE_TESTS) -m long
 
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)

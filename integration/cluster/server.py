@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,9 @@ from integration.hosts.errors import HostRingError
 
 STOP_TIMEOUT: Final = 15.0
 TAIL: Final = 3000
+
+# The thread that starts all servers.
+_starter: Final = ThreadPoolExecutor(1, "servers")
 
 
 class ServerFailed(HostRingError):
@@ -60,14 +64,16 @@ class Server:
         with self.lock, self.log.open("ab") as log:
             if self.alive:
                 raise ServerFailed(f"{self.name} runs already")
-            # The parent-death signal: a pytest that is killed cannot stop what it started.
-            self._process = subprocess.Popen(
+            # The parent-death signal: a pytest that is killed cannot stop what it started. The kernel sends it when the
+            # thread ends that started the server, so that is one that stays, and not that of the caller.
+            self._process = _starter.submit(
+                subprocess.Popen,
                 ["setpriv", "--pdeathsig", "KILL", *self._argv],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )
+            ).result()
 
     def wait_ready(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
