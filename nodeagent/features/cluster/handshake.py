@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.annotations import REASON, RETRY, ControllerRequest, read_request
-from nodeagent.core.coordination.kube_objects import KubeObject, Node, ObjectMeta
+from nodeagent.core.coordination.kube_objects import KubeObject, Node
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
 from nodeagent.features.cluster.decide.annotations import (
     NodeAnnotations,
@@ -32,7 +32,7 @@ from nodeagent.features.cluster.decide.annotations import (
     is_name,
     source_of,
 )
-from nodeagent.features.cluster.node_watch import NodeWatch, WatchEnd
+from nodeagent.features.cluster.node_watch import NodeWatch, WatchEnd, is_older, version_of
 from nodeagent.features.cluster.reasons import ClusterReason
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.decode import decoded
@@ -183,7 +183,7 @@ class Handshake:
                 self._request, self._version = None, ""
             else:
                 position = self._newest = node["metadata"]["resourceVersion"]
-                if (version := _version(node["metadata"])) != self._version or self._pending:
+                if (version := version_of(node["metadata"])) != self._version or self._pending:
                     self._version = version
                     self._request = request = _request_of(node)
                     await self._follow(request)
@@ -200,13 +200,13 @@ class Handshake:
         """Follow a change of the Node. Return whether the watch suffices: a config that is not there is fetched again
         without a change of the Node."""
         # A cache may be behind the last read, and an answer to a write arrives before the events of earlier writes.
-        if change.item is None or _is_older(change.position, self._newest):
+        if change.item is None or is_older(change.position, self._newest):
             return True
         self._newest = change.position
         if change.deleted:
             self._request, self._version = None, ""
             return True
-        version, request = _version(change.item["metadata"]), _request_of(change.item)
+        version, request = version_of(change.item["metadata"]), _request_of(change.item)
         recreated = version.partition("/")[0] != self._version.partition("/")[0]
         self._version = version
         # The kubelet writes the Node more often than all others.
@@ -320,13 +320,3 @@ class Handshake:
 def _request_of(node: Node | KubeObject) -> ControllerRequest:
     # A watch brings the metadata only, so that the cordon would differ from that of a read.
     return read_request({"metadata": node["metadata"]})
-
-
-def _version(meta: ObjectMeta) -> str:
-    return f"{meta['uid']}/{meta['resourceVersion']}"
-
-
-def _is_older(version: str, than: str) -> bool:
-    """Versions of one kind are in the order of their numbers. One that is no number counts as newer."""
-    numbers = all(text.isascii() and text.isdigit() for text in (version, than))
-    return numbers and int(version) < int(than)

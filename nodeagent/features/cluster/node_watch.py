@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Final
 
 from nodeagent.core.backoff import delays
+from nodeagent.core.coordination.kube_objects import ObjectMeta
 from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Gone
@@ -104,3 +105,14 @@ class NodeWatch:
         self._brief = 0
         self._refused_until = asyncio.get_running_loop().time() + next(self._pauses)
         return WatchEnd.POLL
+
+
+def version_of(meta: ObjectMeta) -> str:
+    """Return a text that differs for each write, also of a Node that was created again."""
+    return f"{meta['uid']}/{meta['resourceVersion']}"
+
+
+def is_older(version: str, than: str) -> bool:
+    """Versions of one kind are in the order of their numbers. One that is no number counts as newer."""
+    numbers = all(text.isascii() and text.isdigit() for text in (version, than))
+    return numbers and int(version) < int(than)
