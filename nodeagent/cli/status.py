@@ -30,7 +30,7 @@ from nodeagent.cli._render import (
     paint,
     wrapped,
 )
-from nodeagent.cli._unit_journal import last_lines
+from nodeagent.cli.logs import last_lines
 from nodeagent.core.coordination.operations import BY_OPERATOR
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason, documentation, hint
