@@ -209,7 +209,7 @@ def test_what_changes_is_judged() -> None:
 
 @pytest.mark.finding(
     "users: names and paths by mistake",
-    "A name with a placeholder, a blank at its end or typographic quotes is a warning.",
+    "A name with a placeholder, a blank at its end or typographic quotes is a warning, as is `/ect` for `/etc`.",
 )
 @pytest.mark.parametrize(
     ("path", "words"),
@@ -223,6 +223,8 @@ def test_what_changes_is_judged() -> None:
         ("/etc/app\u00a0x.conf", "invisible"),
         ("/etc/app\u200b.conf", "invisible"),
         ("/var/tmp/x", "systemd-tmpfiles"),
+        ("/ect/chrony.conf", "did you mean /etc?"),
+        *((f"/{name}/x.conf", "") for name in ("data", "exports", "media", "net", "sysroot", "srv", "ostree")),
         ("/etc/straße/x y.conf", ""),
         ("/etc/a$b(1)<2>", ""),
     ],

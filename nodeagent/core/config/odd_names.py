@@ -5,10 +5,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from difflib import get_close_matches
 from typing import Final
 
 _PLACEHOLDER: Final = re.compile(r"\$\{[^}]*\}|\$\([^)]*\)|\{\{|<[A-Z][A-Z0-9_-]*>")
 _QUOTES: Final = frozenset("“”„‘’‚«»‹›`")
+
+# Directories of hier(7) below the root, in which configs have files, and similar names that are none of them.
+_TOP: Final = ("boot", "etc", "home", "mnt", "opt", "root", "run", "srv", "usr", "var")
+_OTHERS: Final = ("net", "sysroot")
+# Similarity of two names: that of ect and etc, but not of data and var.
+_NEAR: Final = 0.66
 
 
 def odd(name: str) -> str:
@@ -24,4 +31,7 @@ def odd(name: str) -> str:
             return "has an invisible character, such as a no-break space"
     if name[:1] in "'\"" or name[-1:] in "'\"":
         return "has quotes, which are a part of the name"
+    top = name.split("/")[1] if name.startswith("/") else ""
+    if top not in ("", *_TOP, *_OTHERS) and (near := get_close_matches(top, _TOP, 1, _NEAR)):
+        return f"is below /{top}: did you mean /{near[0]}?"
     return ""
