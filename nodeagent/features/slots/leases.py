@@ -20,6 +20,7 @@ from nodeagent.core.coordination.lease import PREFIX, Claim, HostIdentity, read_
 from nodeagent.core.enumerated import enumerated
 from nodeagent.door import FleetHost, FleetSlots
 from nodeagent.errors import AgentError, OutOfTurn, Refused, Retryable, Terminal
+from nodeagent.features.slots.decide.limits import goes_first, other_zones, zone_of_slot, zone_refusal
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import (
     RELEASED,
@@ -38,7 +39,6 @@ from nodeagent.features.slots.decide.pool import (
     taken,
 )
 from nodeagent.features.slots.decide.turn import UNCHECKED, not_passed, passed, unchecked
-from nodeagent.features.slots.decide.zone import goes_first, other_zones, zone_of_slot, zone_refusal
 from nodeagent.features.slots.own_node import KubeZone
 from nodeagent.features.slots.reasons import SlotReason
 from nodeagent.features.slots.settings import SlotSettings

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from nodeagent.core.coordination.kube_objects import MachineConfigPool, Node
+from nodeagent.features.slots.decide.limits import zone_of
 from nodeagent.features.slots.decide.rollout import pool_of
-from nodeagent.features.slots.decide.zone import zone_of
 from nodeagent.features.slots.objects import read_pools
 from nodeagent.kube.client import KubeClient
 from nodeagent.update.ports.host import Clock

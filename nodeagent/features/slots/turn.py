@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether it is the turn of this node (``decide/order.py``), and the size of its pool (``decide/share.py``), by the
+"""Whether it is the turn of this node (``decide/order.py``), and the size of its pool (``decide/limits.py``), by the
 metadata of all Nodes.
 
 They are read from the cache of the API server, no older than the own Node, and by the holder of a slot only.
@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from nodeagent.core.coordination.gates import Gate
 from nodeagent.core.coordination.kube_time import Uncertain
+from nodeagent.features.slots.decide.limits import PoolSize, limit_of, newest_size, size_of
 from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.features.slots.decide.pool import Slot, SlotPool
 from nodeagent.features.slots.decide.rollout import pool_of
-from nodeagent.features.slots.decide.share import PoolSize, limit_of, newest_size, size_of
 from nodeagent.features.slots.decide.turn import TurnVerdict, present_verdicts, refusal, verdict_text
 from nodeagent.features.slots.objects import read_members
 from nodeagent.features.slots.own_node import OwnPool

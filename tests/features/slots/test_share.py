@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import OutOfTurn, Retryable
+from nodeagent.features.slots.decide.limits import PoolSize, limit_of, read_size
 from nodeagent.features.slots.decide.pool import SIZE, SlotKind, SlotPool
-from nodeagent.features.slots.decide.share import PoolSize, limit_of, read_size
 from nodeagent.features.slots.leases import KubeSlots
 from nodeagent.features.slots.turn import KubeShare
 from nodeagent.kube.errors import Forbidden

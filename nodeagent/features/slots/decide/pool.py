@@ -26,9 +26,9 @@ from nodeagent.core.coordination.kube_time import micro_time, parse_time, second
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, notes_of, owner_of, read_lease
 
 Object = dict[str, Any]
-# Annotations of a slot: those of its holder (its zone: ``zone.py``), the time and the node of its last release
+# Annotations of a slot: those of its holder (its zone: ``limits.py``), the time and the node of its last release
 # (``pool_pause``), why it was released before anything was disrupted (``turn.py``), and how many nodes the pool has
-# (``share.py``).
+# (``limits.py``).
 ZONE: Final = "zone"
 NOTES: Final = ("requester", "operation", "reason", "instance", ZONE)
 RELEASED: Final = "released"
