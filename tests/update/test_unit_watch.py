@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent import domains
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
@@ -147,6 +148,39 @@ async def test_a_service_that_ends_before_it_is_up_is_not_late(sub: str, restart
     entry = host.world.history[-1]
     assert entry.reason == reason
     assert "app.service" in entry.message
+
+
+@pytest.mark.finding("units: automatic restarts", "A service that Restart= starts without end does not stay up.")
+@pytest.mark.parametrize(
+    ("active", "sub", "restarts", "reboots"),
+    [
+        ("activating", "auto-restart", 9, 0),
+        ("activating", "start", 9, 0),
+        ("active", "running", 9, 0),
+        ("activating", "start", 0, 1),
+        ("active", "running", 0, 1),
+    ],
+)
+async def test_the_end_of_the_time_may_fall_anywhere_into_a_crash_loop(
+    active: str, sub: str, restarts: int, reboots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As of a program that reads the same configuration after a boot.
+    monkeypatch.setattr(domains, "curable", lambda failure: failure.result != "exit-code")
+    web = FakeUnit(type="notify")
+    policy = Policy(files={"/etc/web": Entry("/etc/web", (restart("web.service"),))})
+    host = Host(World(units={"web.service": web}), policy=policy)
+    host.want(config("a", {"/etc/web/x": "1"}))
+    await host.settle()
+    host.want(config("b", {"/etc/web/x": "2"}))
+    task = asyncio.create_task(host.settle())
+    while host.phase is not Phase.VERIFYING:
+        await asyncio.sleep(0.1)
+    web.active, web.sub, web.health = active, sub, "connection refused"
+    web.result = "exit-code" if sub == "auto-restart" else "success"
+    await asyncio.sleep(3)
+    web.restarts = restarts
+    await task
+    assert host.world.history[-1].reboots == reboots
 
 
 @pytest.mark.finding("units: oneshots", "A oneshot that succeeded before and fails now is a failure in every plan.")

@@ -56,7 +56,27 @@ class _Check:
     notes: list[str] = field(default_factory=list)
 
 
-async def _check(run: Run, units: Sequence[str], *, over: bool = False) -> _Check:
+@dataclass(slots=True)
+class _Ends:
+    """What ended during a watch: unit to its restarts at the first check, and to the result of its last end."""
+
+    restarts: dict[str, int] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
+
+    def result(self, state: UnitState) -> str:
+        """Return why a unit that is not well ended, "" if it did not end.
+
+        Between two ends, a unit that ends again and again looks like one that is slow: it is starting, or even runs.
+        """
+        first = self.restarts.setdefault(state.name, state.restarts)
+        if state.active == "failed" or restarting(state):
+            self.results[state.name] = state.result
+        elif state.restarts <= (0 if state.active == "activating" else first):
+            return ""
+        return self.results.get(state.name, "exit-code")
+
+
+async def _check(run: Run, units: Sequence[str], ends: _Ends, *, over: bool = False) -> _Check:
     """Judge the units. ``over``: the time is over, so what is not decided is decided now."""
     check = _Check()
     ports, before = run.ports, run.record.units_before
@@ -86,16 +106,15 @@ async def _check(run: Run, units: Sequence[str], *, over: bool = False) -> _Chec
         if verdict.health is Health.GOOD and unit in before.healthy and (ill := await ports.health.check(unit)):
             lasting = await ports.health.lasting(unit)
             verdict = UnitVerdict(Health.BAD if lasting else Health.NOT_YET, f"{unit}: {ill}")
+        ended = ends.result(state)
         late = over and verdict.health is Health.NOT_YET
         if late:
             check.notes += [verdict.why] if verdict.at_end is Health.GOOD else []
             verdict = UnitVerdict(verdict.at_end, verdict.why)
         if _worse(verdict.health, check.verdict.health):
-            ended = state.active == "failed" or restarting(state)
             # One that ends again and again is not slow.
-            looping = restarting(state) or (state.active == "activating" and state.restarts > 0)
-            check.verdict, check.unit, check.late = verdict, unit, late and not looping
-            check.curable = curable(run.update, unit, state.result if ended else "")
+            check.verdict, check.unit, check.late = verdict, unit, late and not ended
+            check.curable = curable(run.update, unit, ended)
     if over:
         check.notes += _still_starting(jobs, units)
     elif not booted and check.verdict.health is Health.GOOD:
@@ -197,10 +216,10 @@ async def watch_units(run: Run, progress: Progress) -> None:
     period = BOOT_PERIOD if run.record.written.boots else PERIOD
     deadline = clock() + policy.verify_timeout
     runs: Mapping[str, tuple[str, int]] | None = None
-    since, died = clock(), ""
+    since, died, ends = clock(), "", _Ends()
     outages, excused = run.ports.units.outages(), run.update.repeated
     while True:
-        check = await _check(run, units)
+        check = await _check(run, units, ends)
         # During that time systemd did not answer, so it says nothing about the units.
         deadline += check.delay
         if run.ports.units.outages() != outages:
@@ -227,15 +246,15 @@ async def watch_units(run: Run, progress: Progress) -> None:
         if health is Health.BAD and not (patient or excused):
             raise _failed_unit(run, check, check.verdict.why, check.unit, patient=patient)
         if late:
-            await _end(run, units, patient=patient)
+            await _end(run, units, ends, patient=patient)
             return
         progress(f"{check.verdict.why}; waiting for it", deadline)
         await asyncio.sleep(period)
 
 
-async def _end(run: Run, units: Sequence[str], *, patient: bool) -> None:
+async def _end(run: Run, units: Sequence[str], ends: _Ends, *, patient: bool) -> None:
     """Decide when the time is over. What is good by then is kept in notes; raise ``VerifyFailed`` for the rest."""
-    check = await _check(run, units, over=True)
+    check = await _check(run, units, ends, over=True)
     if check.verdict.health is not Health.GOOD:
         message = f"{check.verdict.why} after {run.policy.verify_timeout:.0f} s"
         raise _failed_unit(run, check, message, check.unit, patient=patient)
@@ -262,17 +281,19 @@ class RestartedUnits:
 
     run: Run
     first: _Check
+    ends: _Ends
     outages: int
 
     @classmethod
     async def of(cls, run: Run) -> RestartedUnits:
-        return cls(run, await _check(run, _acted_on(run)), run.ports.units.outages())
+        ends = _Ends()
+        return cls(run, await _check(run, _acted_on(run), ends), ends, run.ports.units.outages())
 
     async def check(self) -> None:
         if self.run.ports.units.outages() != self.outages:
             # They may have ended with the service of the host that was away.
             return
-        now = await _check(self.run, _acted_on(self.run))
+        now = await _check(self.run, _acted_on(self.run), self.ends)
         if now.verdict.health is Health.BAD:
             raise _failed_unit(self.run, now, now.verdict.why, now.unit, patient=False)
         # A program that crashes in a loop with pauses is active most of the time, so its restarts are counted.
