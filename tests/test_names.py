@@ -71,7 +71,7 @@ def test_modules_are_not_crumbs_and_have_comments() -> None:
     # The aim is 150 lines. The bound is what the tree has, and a step below it; features have small files for places.
     # Without a feature, it is that of another tree.
     if not removed.removed():
-        assert statistics.median(lengths) >= 117, "too many small modules: put what is read together into one"
+        assert statistics.median(lengths) >= 118, "too many small modules: put what is read together into one"
     assert comments / lines >= 0.05, "new code has fewer comments than the rest: write down why it does what it does"
 
 

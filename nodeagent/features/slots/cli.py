@@ -16,8 +16,7 @@ from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
 from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import Refused
-from nodeagent.features.slots.decide.fleet_json import rollout_to_dict
-from nodeagent.features.slots.decide.grouped import Group, attention, configs, groups, why
+from nodeagent.features.slots.decide.answer import Group, attention, configs, groups, rollout_to_dict, why
 from nodeagent.features.slots.decide.rollout import PoolRollout, Rollout, rollout_of
 from nodeagent.features.slots.decide.stuck import StuckSlot, stuck_slots
 from nodeagent.features.slots.objects import read_objects

@@ -9,7 +9,7 @@ from typing import Any, Final
 from integration.fuzz.api import read_objects
 from integration.fuzz.target import Target, choices
 from nodeagent.core.coordination.kube_objects import LeaseObject, MachineConfigPool, Node
-from nodeagent.features.slots.decide.fleet_json import rollout_to_dict
+from nodeagent.features.slots.decide.answer import rollout_to_dict
 from nodeagent.features.slots.decide.limits import newest_size, other_zones, zone_refusal
 from nodeagent.features.slots.decide.order import RolloutOrder, turn_gate
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool, free_indices, pool_pause, read_slots, released

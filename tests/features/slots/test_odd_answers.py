@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from integration.fuzz.api import WHOLE
-from nodeagent.features.slots.decide.fleet_json import rollout_to_dict
+from nodeagent.features.slots.decide.answer import rollout_to_dict
 from nodeagent.features.slots.decide.order import RolloutOrder
 from nodeagent.features.slots.decide.pool import SlotKind, SlotPool
 from nodeagent.features.slots.decide.rollout import rollout_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.features.slots.decide.fleet_json import rollout_to_dict
+from nodeagent.features.slots.decide.answer import rollout_to_dict
 from nodeagent.features.slots.decide.rollout import (
     ClusterObjects,
     NodeProgress,

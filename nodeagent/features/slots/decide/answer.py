@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a rollout that need attention, as groups of those that are in the way of the same thing.
+"""What `fleet status` answers: the JSON of a rollout, which ``schema.py`` declares, and for people the nodes that need
+attention, as groups of those that are in the way of the same thing.
 
 5,000 nodes that wait for a slot are one line, and the three that failed are another one above it.
 """
@@ -8,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from nodeagent.features.slots.decide.rollout import NodeProgress, NodeRollout, PoolRollout, Rollout
+from nodeagent.features.slots.decide.stuck import StuckSlot
 
+SCHEMA: Final = "nodeagent/fleet/v1"
 # What an operator looks at first.
 ORDER: Final = (NodeProgress.DEGRADED, NodeProgress.UPDATING, NodeProgress.PENDING, NodeProgress.UPDATED)
 
@@ -70,3 +75,28 @@ def why(member: NodeRollout) -> str:
 def configs(member: NodeRollout) -> str:
     current = member.current or "none"
     return current if current == member.target else f"{current} -> {member.target or '?'}"
+
+
+def rollout_to_dict(rollout: Rollout, unknown: Sequence[str], stuck: Sequence[StuckSlot] = ()) -> dict[str, Any]:
+    """``unknown`` are messages about objects that could not be read, so that flags may be missing."""
+    return {
+        "schema": SCHEMA,
+        "complete": rollout.complete,
+        "pools": [
+            {
+                "name": pool.name,
+                "target": pool.target,
+                "paused": pool.paused,
+                "complete": pool.complete,
+                "troubles": list(pool.troubles),
+                "nodes": len(pool.members),
+                **{str(progress): len(pool.having(progress)) for progress in NodeProgress},
+                "flagged": len(pool.flagged),
+                "members": msgspec.to_builtins(list(pool.members)),
+            }
+            for pool in rollout.pools
+        ],
+        "unmanaged": list(rollout.unmanaged),
+        "stuck_slots": [{**msgspec.to_builtins(slot), "command": slot.command} for slot in stuck],
+        "unknown": list(unknown),
+    }
