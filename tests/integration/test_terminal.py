@@ -86,11 +86,11 @@ def test_a_command_that_does_not_end(shell: Shell) -> None:
 
 
 def test_the_progress_of_a_page() -> None:
-    """The line that could be read for longest, whatever its times, and none at rest."""
-    replaced = [(1, "0 s           Idle", 5.0), (1, "0 s    Writing", 0.2), (1, "1 s    Acting", 0.3)]
+    """The line that could be read for longest, whatever its times."""
+    replaced = [(1, "0 s    Writing", 0.2), (1, "1 s    Acting", 0.3)]
     replaced += [(1, "2 s    Writing", 0.4)]
     assert tutorial.shown(Output(["y", "done"], replaced)) == ["y", "2 s    Writing", "done"]
-    assert tutorial.shown(Output(["y", "done"], replaced[:1])) == ["y", "done"]
+    assert tutorial.shown(Output(["y", "done"], [])) == ["y", "done"]
 
 
 def test_what_differs_between_two_runs() -> None:
