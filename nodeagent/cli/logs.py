@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from nodeagent.cli._client import ask
 from nodeagent.cli._io import flush, printable
+from nodeagent.core.config.text.plain_json import loads
 from nodeagent.core.redact import redact
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason, hint
@@ -92,7 +92,7 @@ def _messages(output: bytes, until: float | None) -> Iterator[str]:
     seen = set[str]()
     for line in output.splitlines():
         try:
-            entry = json.loads(line)
+            entry = loads(line)
             at, message = int(entry["__REALTIME_TIMESTAMP"]) / 1e6, _text(entry["MESSAGE"])
         except (ValueError, TypeError, KeyError):
             # A message that is too long has no value.

@@ -170,7 +170,7 @@ async def test_a_program_that_is_missing_is_no_outage(tmp_path: Path) -> None:
 
 def test_no_other_module_starts_programs() -> None:
     """The first is the module of the daemon. The others are commands of their own, outside of an update."""
-    listed = {"host/programs.py", "cli/status.py", *examples.listed("STARTS_PROGRAMS")}
+    listed = {"host/programs.py", "cli/logs.py", *examples.listed("STARTS_PROGRAMS")}
     package = Path(nodeagent.__file__).parent
     starts = re.compile(r"create_subprocess|import subprocess|os\.(?:fork|posix_spawn|system)\b")
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if starts.search(path.read_text("utf-8"))}
