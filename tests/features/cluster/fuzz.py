@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects and refusals of an API server that the cluster reads, and its row of the store."""
+"""Objects, refusals and watches of an API server that the cluster reads, and its row of the store."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -34,13 +35,18 @@ from nodeagent.features.cluster.decide.drain_order import DrainOrder, present_st
 from nodeagent.features.cluster.decide.lease import LeaseToken, judge, renewal, take_over
 from nodeagent.features.cluster.decide.machine_config_node import UpdateProgress, changed_status
 from nodeagent.features.cluster.decide.readiness import unready
+from nodeagent.features.cluster.node_watch import is_older, version_of
+from nodeagent.kube.client import KubeClient
 from nodeagent.kube.decode import decoded
-from nodeagent.kube.errors import ServerFault
+from nodeagent.kube.errors import KubeFault, ServerFault
+from nodeagent.kube.watch import changes
 from nodeagent.update.states import Phase
 
 CLAIM: Final = Claim("nodeagent", "op", "why", "host")
 PROGRESS: Final = UpdateProgress(Phase.DRAINING, "", "c")
 SINCE: Final = "2026-01-01T00:00:00Z"
+NAME: Final = "slot-disrupt-p-0"
+EVENT: Final[dict[str, Any]] = {"type": "MODIFIED", "object": {**WHOLE, "kind": "Node", "code": 410, "message": "old"}}
 
 
 def _node(node: Node) -> None:
@@ -93,6 +99,35 @@ def refusals(data: bytes) -> None:
         cause_of(status, detail)
 
 
+class _Stream:
+    """A client of which each watch brings ``text`` in parts of ``size`` bytes."""
+
+    def __init__(self, text: bytes, size: int) -> None:
+        self._parts = [text[at : at + size] for at in range(0, len(text), size)]
+
+    async def parts(self, *_: object) -> AsyncGenerator[bytes]:
+        for part in self._parts:
+            yield part
+
+
+async def _follow(client: KubeClient) -> None:
+    with suppress(KubeFault):
+        async with aclosing(changes(client, "/api/v1/nodes", NAME, since="1", seconds=300)) as watch:
+            async for change in watch:
+                is_older(change.position, "1")
+                if change.item is not None:
+                    version_of(change.item["metadata"])
+                    read_request({"metadata": change.item["metadata"]})
+
+
+def events(data: bytes) -> None:
+    """The first byte is the size of the parts, and the rest an event, or another text."""
+    size, text = data[0] + 1 if data else 1, data[1:]
+    if (found := document(EVENT, text)) is not None:
+        text = json.dumps(found).encode()
+    asyncio.run(_follow(cast("KubeClient", _Stream(text + b"\n", size))))
+
+
 def token(data: bytes) -> None:
     found = document(RECORD, data)
     if found is not None:
@@ -100,8 +135,16 @@ def token(data: bytes) -> None:
             msgspec.convert(found, LeaseToken)
 
 
+EVENTS: Final = (
+    b"",
+    b'\x05{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}',
+    b'\xff{"type": "ERROR", "object": {"code": 410}}\n{"type": "ERROR", "object": {}}',
+    b"\x00<html>\r\n\n\r",
+    *(b"\x20" + each for each in choices(40)),
+)
 TARGETS: Final = (
     Target("cluster-objects", objects, OBJECTS),
     Target("cluster-refusals", refusals, REFUSALS),
+    Target("cluster-watch", events, EVENTS),
     Target("cluster-token", token, [b"", b"{}", b"[]", json.dumps(RECORD).encode(), *choices(40)]),
 )

@@ -198,6 +198,9 @@ async def test_changes_are_followed_at_once() -> None:
     assert api.asked["GET nodes"] == 1
 
 
+@pytest.mark.finding(
+    "cluster: fetches at once", "Agents that get a config at once without a controller fetch it within half a minute."
+)
 async def test_a_config_that_all_nodes_get_at_once_is_fetched_within_half_a_minute() -> None:
     """Without a controller, which would choose a few of them."""
     times: set[float] = set()
