@@ -15,7 +15,7 @@ from nodeagent.cli._plan_inputs import read_config, recommended_policy
 from nodeagent.cli._render import change_name
 from nodeagent.cli.plan import ask_plan
 from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
-from nodeagent.core.plan.policy_explain import Suggestion, entry_to_dict, extensions, suggest
+from nodeagent.core.plan.policy_explain import Suggestion, entry_to_dict, extensions, suggest, without_actions
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.errors import AgentError, InvalidInput, Problem, Terminal
 from nodeagent.host.policy_files import read_policy_files
@@ -174,6 +174,7 @@ def _texts(names: list[str]) -> Mapping[str, bytes | AgentError]:
 def _checked(name: str, text: bytes | AgentError) -> dict[str, Any]:
     problems: list[Problem] = []
     found: list[Problem] = []
+    notes: list[Problem] = []
     entries = 0
     try:
         if not isinstance(text, bytes):
@@ -181,10 +182,17 @@ def _checked(name: str, text: bytes | AgentError) -> dict[str, Any]:
         policy = parse_policy(text, name)
         entries = sum(map(len, (policy.files, policy.patterns, policy.units))) + (policy.sshkey is not None)
         found = list(extensions(policy))
+        notes = list(without_actions(policy))
     # The other policies are checked as well.
     except InvalidInput as error:
         problems = list(error.problems) or [Problem(name, error.message)]
-    return {"file": name, "entries": entries, "problems": _to_dicts(problems), "extensions": _to_dicts(found)}
+    return {
+        "file": name,
+        "entries": entries,
+        "problems": _to_dicts(problems),
+        "notes": _to_dicts(notes),
+        "extensions": _to_dicts(found),
+    }
 
 
 def _to_dicts(problems: list[Problem]) -> list[dict[str, str]]:
@@ -195,9 +203,14 @@ def _show_checked(files: list[dict[str, Any]]) -> None:
     if not files:
         print("this host has no policy: the built-in entries apply")
     for file in files:
-        verdict = "invalid" if file["problems"] else f"valid, {file['entries']} entries"
+        count = "1 entry" if file["entries"] == 1 else f"{file['entries']} entries"
+        verdict = "invalid" if file["problems"] else f"valid, {count}"
         print(printable(f"{file['file']}: {verdict}"))
         for problem in file["problems"]:
-            print(printable(f"  {problem['path']}: {problem['message']}"))
+            # The whole document has no path.
+            where = f"{problem['path']}: " if problem["path"] else ""
+            print(printable(f"  {where}{problem['message']}"))
+        for note in file["notes"]:
+            print(printable(f"  note: {note['path']} {note['message']}"))
         for extension in file["extensions"]:
             print(printable(f"  extension: {extension['path']}: {extension['message']}"))

@@ -19,6 +19,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.unit_names import did_you_mean
 from nodeagent.core.plan.policy import OWN_NAME, drop_in_directory, is_policy_file
+from nodeagent.core.plan.policy_explain import without_actions
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import validate
 from nodeagent.errors import AgentError, InvalidInput, Problem
@@ -29,8 +30,6 @@ from nodeagent.settings.load import Loaded, load
 from nodeagent.settings.part import parts
 
 DEFAULT: Final = "default"
-# An empty list takes no action, as None does.
-NO_ACTIONS: Final = "has no actions, so nothing is reloaded or restarted, and no warning is given"
 # Unit search path of systemd.unit(5).
 UNIT_PLACES: Final = (
     "/etc/systemd/system",
@@ -118,7 +117,7 @@ def check(*, as_json: bool) -> int:
         verdict = paint("bad", BAD) if file["problems"] else file["skipped"] or paint("good", GOOD)
         print(f"{file['what']}: {verdict}")
         for problem in file["problems"]:
-            print(f"  {problem['path']}: {problem['message']}")
+            print(f"  {problem['path']}: {problem['message']}" if problem["path"] else f"  {problem['message']}")
         for note in file["notes"]:
             print(f"  note: {note['path']} {note['message']}")
     return 2 if bad else 0
@@ -192,8 +191,7 @@ def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
     named = {action.unit for entry in entries for action in entry.actions if action.unit not in ("", OWN_NAME)}
     units = _units_of_host()
     problem = "is not on this host: an update that needs it is refused"
-    empty = [Problem(entry.key, NO_ACTIONS) for entry in entries if not entry.actions and not entry.rule]
-    return (), [*empty, *(Problem(unit, problem + did_you_mean(unit, units)) for unit in sorted(named - units))]
+    return (), [*without_actions(policy), *(Problem(unit, problem + did_you_mean(unit, units)) for unit in sorted(named - units))]
 
 
 def _units_of_host() -> set[str]:

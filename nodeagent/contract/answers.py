@@ -197,6 +197,7 @@ class CheckedPolicy(Keys):
     file: Annotated[str, about("the policy")]
     entries: Annotated[int, about("entries of the policy; 0 if it is invalid")]
     problems: Annotated[list[Wrong], about("what has to be corrected")]
+    notes: Annotated[list[Wrong], about("what is valid and perhaps not meant, by the key of the entry")]
     extensions: Annotated[list[Wrong], about("what a cluster refuses or takes otherwise, by the key of the entry")]
 
 

@@ -167,6 +167,31 @@ MISTAKES = [
         ["line 7", "no-break space"],
     ),
     mistake(
+        "a no-break space before a key",
+        "an unknown key with \\xa0",
+        f"{YAML}spec:\n  kernelType: default\n  \u00a0fips: false\n",
+        "InvalidInput",
+        ["no-break space"],
+    ),
+    mistake(
+        "a no-break space behind a colon",
+        "must be an object, is a string",
+        YAML.replace("name: b", "name:\u00a0b"),
+        "InvalidInput",
+        ["metadata: must be an object", "no-break space"],
+    ),
+    mistake("a line of text", "must be an object, is a string", "not found\n", "InvalidInput", ["apiVersion, kind"]),
+    mistake(
+        "JSON of something else", UNKNOWN_KEYS, {"a": 1, "b": 2}, "NotMachineConfig", ["none of apiVersion, kind"]
+    ),
+    mistake(
+        "a policy",
+        "an unknown kind",
+        "apiVersion: operator.openshift.io/v1\nkind: MachineConfiguration\nspec: {nodeDisruptionPolicy: {}}\n",
+        "NotMachineConfig",
+        ["/etc/nodeagent/policy.yaml"],
+    ),
+    mistake(
         "a mode of Git",
         "invalid mode 0304444",
         document({**entry("/etc/a"), "mode": 100644}),

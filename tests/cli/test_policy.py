@@ -142,8 +142,8 @@ def test_check_of_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["policy", "check", str(good), str(wide)]) == 0
     text = capsys.readouterr().out
     assert text.splitlines() == [
-        f"{good}: valid, 1 entries",
-        f"{wide}: valid, 1 entries",
+        f"{good}: valid, 1 entry",
+        f"{wide}: valid, 1 entry",
         "  extension: *.timer: an API server refuses * in the name of a unit",
     ]
     assert main(["policy", "check", "--json", str(bad)]) == 2
@@ -151,6 +151,19 @@ def test_check_of_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert answer["schema"] == "nodeagent/policy-check/v1"
     assert [(file["entries"], file["extensions"]) for file in answer["files"]] == [(0, [])]
     assert "end in a unit type" in answer["files"][0]["problems"][0]["message"]
+
+
+@pytest.mark.finding("users: messages that name no way out", "A policy without actions is a note of its check.")
+@pytest.mark.finding("users: messages that name no way out", "A problem of a policy names the path of its entry.")
+def test_check_of_what_is_probably_not_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (empty := tmp_path / "empty.yaml").write_text("files: [{path: /etc/x, actions: []}]")
+    assert main(["policy", "check", str(empty)]) == 0
+    assert "note: /etc/x has no actions" in capsys.readouterr().out
+    (wrong := tmp_path / "wrong.yaml").write_text("file: []\nfiles: [{path: /etc/x, actions: [{type: restart}]}]")
+    assert main(["policy", "check", str(wrong)]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "  unknown key 'file'"
+    assert lines[2].endswith("is 'restart'; did you mean Restart? (/etc/x)")
 
 
 def test_check_of_the_policy_of_this_host(

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nodeagent.core.config.problems import Location, Problems, kind_of, shown, similar
+from nodeagent.core.config.problems import Location, Problems, kind_of, name_in, shown, similar
 
 
 class Fields(Location):
-    """``value`` is the object at ``path`` of the document."""
+    """``value`` is the object at ``path`` of the document, in the entry of the name ``about``."""
 
     __slots__ = ("_data", "_known")
 
-    def __init__(self, value: object, path: str, problems: Problems) -> None:
-        super().__init__(problems, path)
+    def __init__(self, value: object, path: str, problems: Problems, about: str | None = None) -> None:
+        super().__init__(problems, path, about)
         self._known: set[str] = set()
         self._data: Mapping[str, object] = {}
         if isinstance(value, dict):
             self._data = value
         elif value is not None:
-            problems.add(path, f"must be an object, is {kind_of(value)}")
+            self.bad("", f"must be an object, is {kind_of(value)}")
 
     def raw(self, key: str) -> object:
         """Return the value unchecked."""
@@ -47,7 +47,7 @@ class Fields(Location):
 
     def child(self, key: str) -> Fields:
         # An absent object reads as an empty one, so that a reader needs no second case.
-        return Fields(self.raw(key), self.at(key), self.problems)
+        return Fields(self.raw(key), self.at(key), self.problems, self.about)
 
     def items(self, key: str) -> list[object]:
         value = self.raw(key)
@@ -60,7 +60,7 @@ class Fields(Location):
 
     def children(self, key: str) -> Iterator[Fields]:
         for index, value in enumerate(self.items(key)):
-            yield Fields(value, f"{self.at(key)}[{index}]", self.problems)
+            yield Fields(value, f"{self.at(key)}[{index}]", self.problems, self.about or name_in(value))
 
     def texts(self, key: str) -> list[str]:
         texts = []

@@ -25,7 +25,7 @@ from nodeagent.core.config.ignition import read_ignition
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import has_control, path_problem
 from nodeagent.core.config.problems import Location, Problems, kind_of, shown
-from nodeagent.core.config.shape import shaped
+from nodeagent.core.config.shape import advised, shaped
 from nodeagent.core.config.text.document import check_text, inspect, is_json, load
 from nodeagent.core.config.text.yaml_document import foreign
 from nodeagent.core.config.unit_names import unit_name_problem
@@ -39,6 +39,10 @@ KIND: Final = "MachineConfig"
 ORIGINS: Final = "nodeagent.org/origins"
 # The label with the pool that a MachineConfig is for.
 ROLE: Final = "machineconfiguration.openshift.io/role"
+# The keys with which a MachineConfig begins.
+_FIRST: Final = "apiVersion, kind, metadata and spec"
+# The keys of a policy without its frame.
+_POLICY: Final = frozenset({"nodeDisruptionPolicy", "files", "units", "sshkey"})
 KERNEL_TYPES: Final = ("default", "realtime", "64k-pages")
 # Of an object in Kubernetes.
 MAX_NAME: Final = 253
@@ -112,7 +116,7 @@ def parse_document(data: object, what: str = "the MachineConfig", *, lenient: bo
     if not isinstance(data, dict):
         # A line of text is a string in YAML, also the first of a page that reports an error.
         remedy = foreign(data.encode()) if isinstance(data, str) else ""
-        raise InvalidInput(f"{what} is invalid: {remedy or f'must be an object, is {kind_of(data)}'}")
+        raise InvalidInput(f"{what} is invalid: {remedy or f'must be an object with {_FIRST}, is {kind_of(data)}'}")
     if kind := _other_kind(data):
         raise InvalidInput(f"{what} {kind}", reason=Reason.NOT_MACHINE_CONFIG)
     problems = Problems()
@@ -135,6 +139,8 @@ def _other_kind(data: dict[str, object]) -> str:
     items = data.get("items")
     if isinstance(items, list) and (kind is None or (isinstance(kind, str) and kind.endswith("List"))):
         return f"is a list of {len(items)} objects: take one of them (kubectl get machineconfig NAME -o yaml)"
+    if kind == "MachineConfiguration" or (data and data.keys() <= _POLICY):
+        return "is a policy and no config: a host reads it from /etc/nodeagent/policy.yaml; nodeagent policy check FILE"
     if kind == "Kustomization":
         return "is a Kustomization, which names other files: kubectl kustomize prints them as one"
     if isinstance(kind, str) and kind != KIND and (data.get("apiVersion") != API_VERSION or kind in _RENDERED):
@@ -142,6 +148,9 @@ def _other_kind(data: dict[str, object]) -> str:
             f"is of the kind {shown(kind)}, and a host takes a {KIND}: apply it to a cluster, whose controllers "
             f"render it to one"
         )
+    # With one of its keys it is a MachineConfig whose problems have places.
+    if len(data) and not advised(schema.Document) & data.keys():
+        return f"is no {KIND}: it has none of {_FIRST}"
     return ""
 
 

@@ -59,6 +59,12 @@ def kind_of(value: object) -> str:
     return _KINDS.get(type(value), "an object")
 
 
+def name_in(value: object) -> str:
+    """Return the path or the name of an entry of a list, "" if it has none. An author knows it, and counts no index."""
+    name = (value.get("path") or value.get("name")) if isinstance(value, dict) else None
+    return name if isinstance(name, str) else ""
+
+
 def similar(key: str, names: Collection[str], cutoff: float = 0.75) -> str:
     """The end of a message about the unknown ``key``: the one of ``names`` that was probably meant, if any."""
     if not names:

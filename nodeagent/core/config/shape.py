@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
-from nodeagent.core.config.problems import MAX_SHOWN, Location, kind_of, shown, similar
+from nodeagent.core.config.problems import MAX_SHOWN, Location, kind_of, name_in, shown, similar
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -40,6 +40,7 @@ _ADVICE: Final[Mapping[tuple[str, str], str]] = {
         "it belongs below spec",
     ),
 }
+NO_BREAK: Final = "\u00a0"
 _OCTAL = re.compile(r"(?:0o)?[0-7]{3,5}")
 
 
@@ -47,6 +48,11 @@ _OCTAL = re.compile(r"(?:0o)?[0-7]{3,5}")
 def fields_of(kind: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
     """Return the fields of ``kind`` by the keys that they have in a document."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
+
+
+def advised(kind: type[msgspec.Struct]) -> set[str]:
+    """Return the keys of ``kind``, and those that are often written among them by mistake."""
+    return {*fields_of(kind), *(key for name, key in _ADVICE if name == kind.__name__)}
 
 
 def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
@@ -62,7 +68,7 @@ def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
         # The search takes too long for the keys of a hostile document, of which few are reported.
         names = fields.keys() - named.keys() if len(unknown) <= MAX_SHOWN else ()
         for key in unknown:
-            advice = _ADVICE.get((kind.__name__, key), "")
+            advice = _ADVICE.get((kind.__name__, key), "") or _invisible(key)
             where.bad("", f"unknown key {shown(key)}{f': {advice}' if advice else similar(key, names)}")
     return kind(**{fields[key].name: _field(item, fields[key].type, where.child(key)) for key, item in named.items()})
 
@@ -88,7 +94,7 @@ def _items(values: list[object], kind: Any, where: Location) -> list[object]:
     """Keep the index of each item: an item of a wrong type becomes an empty one."""
     items: list[object] = []
     for index, value in enumerate(values):
-        at = where.item(index, _name_of(value))
+        at = where.item(index, name_in(value))
         if kind is Any:
             items.append(value)
         elif kind is str:
@@ -105,12 +111,15 @@ def _items(values: list[object], kind: Any, where: Location) -> list[object]:
     return items
 
 
-def _name_of(value: object) -> str:
-    name = (value.get("path") or value.get("name")) if isinstance(value, dict) else None
-    return name if isinstance(name, str) else ""
+def _invisible(text: str) -> str:
+    """The remedy for a character of the clipboard that looks like a blank, and that YAML takes for a letter."""
+    return "it has a no-break space (U+00A0): write a blank" if NO_BREAK in text else ""
 
 
 def _remedy(value: object, where: Location) -> str:
+    # A key with its value, if the blank behind the colon is none.
+    if isinstance(value, str) and (invisible := _invisible(value)):
+        return f": {invisible}"
     if where.path.endswith(".append") and isinstance(value, bool):
         return ": that is of Ignition 2, list what is appended"
     if where.path.endswith(".contents") and isinstance(value, str):

@@ -211,6 +211,15 @@ def _action_to_dict(action: Action) -> dict[str, Any]:
     return {"type": kind, kind.lower(): {"serviceName": action.unit}} if action.unit else {"type": kind}
 
 
+def without_actions(policy: Policy) -> Iterator[Problem]:
+    """Yield a note for each entry with an empty list, which takes no action, as None does."""
+    entries = (*policy.files.values(), *policy.patterns.values(), *policy.units.values())
+    for entry in entries:
+        if not entry.actions and not entry.rule:
+            note = "has no actions, so nothing is reloaded or restarted, and no warning is given; None says the same"
+            yield Problem(entry.key, note)
+
+
 def extensions(policy: Policy) -> Iterator[Problem]:
     """Yield what the API server of a cluster does not accept in a policy, or takes in another way, by the key of the
     entry."""

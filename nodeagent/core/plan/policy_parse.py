@@ -13,7 +13,7 @@ import re
 from typing import Final, Protocol
 
 from nodeagent.core.config.fields import Fields
-from nodeagent.core.config.problems import Problems, shown
+from nodeagent.core.config.problems import Problems, shown, similar
 from nodeagent.core.config.text import document
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan import path_pattern, unit_pattern
@@ -53,7 +53,10 @@ def _unit_problem(name: str, *, pattern: bool = False) -> str:
         return "must not have more than one *, and none beside a template, which is the pattern of its instances"
     # A letter in place of the * shows whether the rest is valid.
     if not UNIT_NAME.fullmatch(name.replace("*", "x") if pattern else name):
-        return "must be letters, digits, : . _ \\ - @ and end in a unit type such as .service"
+        meant = f"{name}.service"
+        # systemctl completes the name of a service as well.
+        service = f"; did you mean {meant}?" if "." not in name and UNIT_NAME.fullmatch(meant) else ""
+        return f"must be letters, digits, : . _ \\ - @ and end in a unit type such as .service{service}"
     return ""
 
 
@@ -187,23 +190,29 @@ def _actions(owner: Fields, *, required: bool, of_unit: bool = False) -> tuple[A
     # A rule of the CRD: a reboot includes all other actions, and None excludes them.
     for alone in ALONE:
         if len(items) > 1 and any(action.type is alone for action in actions):
-            owner.bad("actions", f"{alone} can only stand alone")
+            owner.bad("actions", f"{alone} must be the only action of its entry")
     return tuple(actions)
 
 
 def _action(item: Fields, *, of_unit: bool) -> Action | None:
     name = item.required("type")
     action_type = BY_NAME.get(name or "")
+    if action_type is None:
+        # Which of these keys it needs depends on the type that was meant.
+        for key in WITH_UNIT.values():
+            item.raw(key)
+        item.finish()
+        if name == "Special":
+            item.bad("type", "Special is reserved for built-in entries")
+        elif name is not None:
+            meant = next((word for word in BY_NAME if word.lower() == name.lower()), "")
+            advice = f"; did you mean {meant}?" if meant else similar(name, BY_NAME)
+            item.bad("type", f"must be one of {', '.join(BY_NAME)}, is {shown(name)}{advice}")
+        return None
     services = {
         kind: _service(item, key, of_unit=of_unit, wanted=kind is action_type) for kind, key in WITH_UNIT.items()
     }
     item.finish()
-    if action_type is None:
-        if name == "Special":
-            item.bad("type", "Special is reserved for built-in entries")
-        elif name is not None:
-            item.bad("type", f"must be one of {', '.join(BY_NAME)}, is {shown(name)}")
-        return None
     if action_type not in WITH_UNIT:
         return Action(action_type)
     unit = services[action_type]

@@ -323,6 +323,9 @@ def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, mo
             b"apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nspec: {}\n",
             "'KubeletConfig', and a",
         ),
+        (b"apiVersion: operator.openshift.io/v1\nkind: MachineConfiguration\n", "is a policy and no config"),
+        (b"files: [{path: /etc/a, actions: [{type: None}]}]\n", "nodeagent policy check FILE"),
+        (b'{"answer": 42}', "has none of apiVersion, kind, metadata and spec"),
     ],
 )
 def test_what_people_take_for_a_machine_config(text: bytes, said: str) -> None:
