@@ -159,4 +159,8 @@ def _both(unreachable: Unreachable, error: AgentError) -> AgentError:
     if isinstance(error, Terminal) and error.reason not in (Reason.NO_STORE, Reason.PERMISSION_DENIED):
         return error
     message = f"{unreachable.message}, and {error.message}"
-    return Unreachable(message, reason=unreachable.reason, hint=unreachable.hint or error.hint)
+    hint = unreachable.hint or error.hint
+    if (unreachable.reason, error.reason) == (Reason.BUS_UNREACHABLE, Reason.NO_STORE):
+        # As in a container or on a laptop, where no bus has to be put right.
+        hint = f"run it on a host where nodeagent is installed (nodeagent selfcheck); {NEITHER}"
+    return Unreachable(message, reason=unreachable.reason, hint=hint)

@@ -160,7 +160,8 @@ def _target(text: str) -> tuple[str, str]:
         return text, text
     if problem := unit_name_problem(text):
         advice = f"a path starts with /, a unit ends in .service and the like, other words are: {', '.join(WORDS)}"
-        message = f"{text!r} is no path, no unit and no known reason: {problem}"
+        # Of a word without a dot, the missing type of a unit is no help.
+        message = f"{text!r} is no path, no unit and no known reason" + (f": {problem}" if "." in text else "")
         raise InvalidInput(message, reason=Reason.USAGE, hint=_closest(text) or advice)
     return "unit", text
 
@@ -173,7 +174,7 @@ def _closest(text: str) -> str:
     words = {str(word).lower(): str(word) for word in (*WORDS, *known_reasons())}
     close = [words[word] for word in get_close_matches(text.lower(), words, 1, cutoff=0.75)]
     name, dot, ending = text.rpartition(".")
-    if not close and dot:
+    if not close and dot and ending not in UNIT_TYPES:
         close = [f"{name}.{unit_type}" for unit_type in get_close_matches(ending, UNIT_TYPES, 1, cutoff=0.75)]
     # Links and directories have the ids of files.
     if not close and ":/" in text:

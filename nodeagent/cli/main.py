@@ -100,25 +100,47 @@ FOREIGN: Final = {
     "-f": "name the file without an option: nodeagent apply FILE",
     "--filename": "name the file without an option: nodeagent apply FILE",
     "--diff": "nodeagent plan --diff FILE shows the changed lines",
+    "--follow": "nodeagent status --watch follows the status, nodeagent logs --follow the journal of an update",
+    "--since": "nodeagent history lists the updates with their times, and logs ID shows the journal of one",
+    "-n": "nodeagent history --limit N lists so many updates",
+    "--lines": "nodeagent history --limit N lists so many updates",
+    "--dry-run": "nodeagent plan FILE shows what a config would change, and --dry-run of apply and rollback, too",
+    "--force": "no check is skipped; nodeagent status names what an update waits for, and who can end that",
     "-w": "nodeagent status --watch follows the status; --wait of apply, rollback and reboot waits for the end",
 }
+
+# Similarity of a word and of the one that was meant.
+NEAR: Final = 0.65
 
 # As a shell reports SIGINT and SIGPIPE.
 INTERRUPTED: Final = 128 + 2
 PIPE_CLOSED: Final = 128 + 13
 
 
+# The metavar of subcommands.
+COMMAND: Final = "COMMAND"
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # argparse would print its usage and exit. The contract promises one line.
+        if message.endswith(f": {COMMAND}"):
+            message = f"{self.prog} needs a command: {_listed(_subcommands(self))}"
         raise InvalidInput(message, reason=Reason.USAGE, hint=f"{self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = list(action.choices or ())
         if choices and value not in choices:
             message = f"there is no {action.metavar or action.dest} {value!r}: {', '.join(map(str, choices))}"
+            if isinstance(action, argparse._SubParsersAction):
+                message = f"{self.prog} has no command {value!r}, only {_listed(choices)}"
             hint = _did_you_mean(str(value), choices) or f"{self.prog} --help"
             raise InvalidInput(message, reason=Reason.USAGE, hint=hint)
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = map(str, names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def build_parser(commands: Collection[str] = NAMES) -> argparse.ArgumentParser:
@@ -133,7 +155,7 @@ def build_parser(commands: Collection[str] = NAMES) -> argparse.ArgumentParser:
     )
     # ``_familiar`` replaces it by the command before it is parsed.
     parser.add_argument("--version", action="store_true", help="show the version, as nodeagent version")
-    parsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    parsers = parser.add_subparsers(title="commands", metavar=COMMAND, dest="command", required=True)
     for command in COMMANDS:
         sub = parsers.add_parser(command.name, help=command.help, description=command.about, allow_abbrev=False)
         if command.name in commands:
@@ -214,7 +236,7 @@ def _familiar(words: list[str]) -> list[str]:
 
 
 def _did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
-    close = get_close_matches(word, sorted(candidates), 1)
+    close = get_close_matches(word, sorted(candidates), 1, NEAR)
     return f"did you mean {prefix}{close[0]}?" if close else ""
 
 

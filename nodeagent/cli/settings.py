@@ -191,7 +191,10 @@ def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
     named = {action.unit for entry in entries for action in entry.actions if action.unit not in ("", OWN_NAME)}
     units = _units_of_host()
     problem = "is not on this host: an update that needs it is refused"
-    return (), [*without_actions(policy), *(Problem(unit, problem + did_you_mean(unit, units)) for unit in sorted(named - units))]
+    return (), [
+        *without_actions(policy),
+        *(Problem(unit, problem + did_you_mean(unit, units)) for unit in sorted(named - units)),
+    ]
 
 
 def _units_of_host() -> set[str]:

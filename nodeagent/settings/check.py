@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args, get_origin
@@ -32,6 +33,9 @@ class Value:
     where: str
 
 
+# As other programs take it.
+_DURATION: Final = re.compile(r"(\d{1,6}) ?(s|m|min|h|d)")
+_SECONDS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 # Characters of a wrong item in a message.
 LONGEST: Final = 60
 
@@ -48,7 +52,7 @@ def check_values(merged: Mapping[str, Value]) -> Settings:
         try:
             good[key] = _converted(value.value, types[key])
         except msgspec.ValidationError:
-            message = f"{key} {_expected(types[key])}{_wrong_item(value.value, types[key])}"
+            message = f"{key} {_expected(types[key])}{_details(value.value, types[key])}"
             problems.append(Problem(value.where, message))
     if problems:
         raise invalid(problems)
@@ -123,8 +127,11 @@ def _expected(kind: Any) -> str:
     )
 
 
-def _wrong_item(value: Any, kind: Any) -> str:
-    """Return which item of a list is wrong, "" for another value."""
+def _details(value: Any, kind: Any) -> str:
+    """Return which item of a list is wrong, or the seconds of a duration; "" for another value."""
+    duration = _DURATION.fullmatch(value) if isinstance(value, str) and get_args(kind)[:1] == (float,) else None
+    if duration is not None:
+        return f"; {value} is {int(duration[1]) * _SECONDS[duration[2]]}"
     if get_origin(kind) is not tuple or not isinstance(value, list):
         return ""
     item_kind = get_args(kind)[0]

@@ -181,9 +181,7 @@ MISTAKES = [
         ["metadata: must be an object", "no-break space"],
     ),
     mistake("a line of text", "must be an object, is a string", "not found\n", "InvalidInput", ["apiVersion, kind"]),
-    mistake(
-        "JSON of something else", UNKNOWN_KEYS, {"a": 1, "b": 2}, "NotMachineConfig", ["none of apiVersion, kind"]
-    ),
+    mistake("JSON of something else", UNKNOWN_KEYS, {"a": 1, "b": 2}, "NotMachineConfig", ["none of apiVersion, kind"]),
     mistake(
         "a policy",
         "an unknown kind",

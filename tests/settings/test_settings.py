@@ -87,7 +87,7 @@ TABLE = [
     ),
     ("actions: 120", "/50-x.yaml:1: actions is a group: its keys go below it, indented"),
     ("actions: {timeout: 0}", "/50-x.yaml:1: actions.timeout must be a number of seconds from 1 to 3600"),
-    ("actions: {timeout: 2m}", "/50-x.yaml:1: actions.timeout must be a number of seconds from 1 to 3600"),
+    ("actions: {timeout: 2m}", "/50-x.yaml:1: actions.timeout must be a number of seconds from 1 to 3600; 2m is 120"),
     ("actions: {timeout: yes}", "/50-x.yaml:1: actions.timeout must be a number of seconds from 1 to 3600"),
     ("actions: {timeout: .nan}", "/50-x.yaml:1: actions.timeout must be a number of seconds from 1 to 3600"),
     ("actions: {settle: .inf}", "/50-x.yaml:1: actions.settle must be a number of seconds from 0 to 300"),

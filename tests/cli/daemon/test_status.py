@@ -155,6 +155,14 @@ def test_neither_daemon_nor_store(cli: Cli, bus_address: str, tmp_path: Path) ->
     ]
 
 
+@pytest.mark.finding("users: messages that name no way out", "Where nodeagent is not installed, the hint says so.")
+def test_neither_bus_nor_store(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/none")
+    answer = cli("status")
+    assert answer.code == 5
+    assert answer.err.splitlines()[1].startswith("hint: run it on a host where nodeagent is installed")
+
+
 def test_a_damaged_store_is_reported(cli: Cli, bus_address: str, store: Path) -> None:
     store.write_bytes(store.read_bytes()[:5000])
     answer = cli("status", "--json")

@@ -203,7 +203,10 @@ def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["strat"], ["there is no COMMAND 'strat': start, stop, status", "hint: did you mean start?"]),
+        (
+            ["strat"],
+            ["has no command 'strat', only start, stop and status", "hint: did you mean start?"],
+        ),
         (
             ["start", "--reason", "x", "--for", "5"],
             ["BadDuration: '5' is not a duration", f"hint: {hint('BadDuration')}"],

@@ -152,7 +152,8 @@ def _settings() -> tuple[Settings, SelfCheck]:
         check_consistency(loaded.settings, loaded.origins)
     except InvalidInput as error:
         return Settings(), failed("settings", full_text(error, 1), "nodeagent settings check")
-    return loaded.settings, ok("settings", f"valid, from {counted(len(loaded.files), 'file')}")
+    origin = f"from {counted(len(loaded.files), 'file')}" if loaded.files else "and none is set: the defaults apply"
+    return loaded.settings, ok("settings", f"valid, {origin}")
 
 
 def _chosen() -> str | None:
