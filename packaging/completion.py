@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import shtab
@@ -23,6 +24,8 @@ FILES = {"FILE", "A", "B", "P"}
 """Metavars of arguments that are files."""
 
 _HISTORY = "nodeagent history --json --limit 50 2>/dev/null"
+# Kinds of words beside paths.
+_BESIDE_PATHS = ("units", "targets")
 _UNITS = "systemctl list-unit-files --no-legend --no-pager 2>/dev/null | cut -d' ' -f1"
 
 WORDS = {
@@ -32,19 +35,20 @@ WORDS = {
 }
 """Commands that print the words of a kind, one on each line. The shells run them when they complete."""
 
-KINDS = {"ID": "updates", "OTHER": "updates", "CONFIG": "configs", "PATH|UNIT": "units", "PATH|UNIT|REASON": "units"}
+KINDS = {"ID": "updates", "OTHER": "updates", "CONFIG": "configs", "PATH|UNIT": "units", "PATH|UNIT|REASON": "targets"}
 """Metavars of arguments that are such words."""
 
 
-def preamble() -> dict[str, str]:
+def preamble(reasons: Iterable[str]) -> dict[str, str]:
     """Return the functions for each kind. Words beside paths are completed for what does not begin like one."""
     bash, zsh, fish = [], [], []
-    for kind, command in WORDS.items():
-        paths = 'case "$1" in /* | .*) compgen -f -- "$1" ;; *) ' if kind == "units" else ""
+    targets = f"{_UNITS}; printf '%s\\n' {' '.join(sorted(reasons))}"
+    for kind, command in {**WORDS, "targets": targets}.items():
+        paths = 'case "$1" in /* | .*) compgen -f -- "$1" ;; *) ' if kind in _BESIDE_PATHS else ""
         bash.append(f'_nodeagent_{kind}() {{ {paths}compgen -W "$({command})" -- "$1"{" ;; esac" if paths else ""}; }}')
-        files = "_files; " if kind == "units" else ""
+        files = "_files; " if kind in _BESIDE_PATHS else ""
         zsh.append(f'_nodeagent_{kind}() {{ {files}compadd -- ${{(f)"$({command})"}} }}')
-        paths = "__fish_complete_path (commandline -ct); " if kind == "units" else ""
+        paths = "__fish_complete_path (commandline -ct); " if kind in _BESIDE_PATHS else ""
         fish.append(f"function _nodeagent_{kind}; {paths}{command}; end")
     return {"bash": "\n".join(bash), "zsh": "\n".join(zsh), "fish": "\n".join(fish)}
 
@@ -59,8 +63,6 @@ def completion_of(kind: str) -> dict[str, str]:
 
 
 def completed_parser() -> argparse.ArgumentParser:
-    # The environment has the package of its own checkout, which may be another one.
-    sys.path.insert(0, str(SOURCE))
     from nodeagent.cli.main import build_parser
 
     parser = build_parser()
@@ -79,11 +81,16 @@ def completed_parser() -> argparse.ArgumentParser:
 
 def write(root: Path) -> list[Path]:
     """Return the written files. The same parser gives the same bytes."""
+    # The environment has the package of its own checkout, which may be another one.
+    sys.path.insert(0, str(SOURCE))
+    from nodeagent.reasons import known_reasons
+
+    words = preamble(map(str, known_reasons()))
     written = []
     for shell, place in PLACES.items():
         path = root / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(shtab.complete(completed_parser(), shell=shell, preamble=preamble().get(shell, "")))
+        path.write_text(shtab.complete(completed_parser(), shell=shell, preamble=words.get(shell, "")))
         written.append(path)
     return written
 

@@ -24,8 +24,10 @@ def test_a_copy_of_the_sources_has_its_own_parser(tmp_path: Path) -> None:
         (source / package).mkdir(parents=True)
         (source / package / "__init__.py").touch()
     (source / "nodeagent/cli/main.py").write_text(PARSER)
+    (source / "nodeagent/reasons.py").write_text("def known_reasons(): return ['ReasonOfTheCopy']")
     (source / "packaging").mkdir()
     script = shutil.copy(PACKAGING / "completion.py", source / "packaging")
     subprocess.run([sys.executable, script, tmp_path / "root"], check=True, timeout=60)
-    written = tmp_path / "root/usr/share/bash-completion/completions/nodeagent"
-    assert "--of-the-copy" in written.read_text()
+    written = (tmp_path / "root/usr/share/bash-completion/completions/nodeagent").read_text()
+    assert "--of-the-copy" in written
+    assert "ReasonOfTheCopy" in written

@@ -119,6 +119,7 @@ STAND_INS = {
         (["logs", "6"], {"6d89"}),
         (["config", "show", "w"], {"w-1", "w-2"}),
         (["explain", "kube"], {"kubelet.service"}),
+        (["explain", "UnitNot"], {"UnitNotFound"}),
         (["explain", "/et"], {"/etc"}),
     ],
 )
