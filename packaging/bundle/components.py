@@ -102,12 +102,13 @@ def write_sbom(components: list[Component], version: str, origin: str, target: P
 
     It has no serial number and no time, so the same tree gives the same bytes.
     """
+    own = _entry(Component("nodeagent", version, "Apache-2.0", f"pkg:generic/nodeagent@{version}"))
     document: dict[str, Any] = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {
-            "component": _entry(Component("nodeagent", version, "Apache-2.0", f"pkg:generic/nodeagent@{version}")),
+            "component": {**own, "type": "application"},
             "properties": [{"name": ORIGIN, "value": origin}],
         },
         "components": [_entry(each) for each in components],
