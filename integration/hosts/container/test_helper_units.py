@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from integration.hosts import nodeagent_client as agent
-from integration.hosts.container.conftest import HostMaker, finish
+from integration.hosts import requirements
+from integration.hosts.container.conftest import HostMaker, finish, required
 from integration.hosts.container.container_host import Host
 from integration.hosts.container.image import Image
 
@@ -145,8 +146,8 @@ def test_a_helper_unit_cannot_start_another(up: Host, unit: str) -> None:
 @pytest.mark.long
 def test_the_unit_that_requests_a_certificate_gets_to_the_api_server(make_node: HostMaker) -> None:
     """The server ends each connection. The whole way is tested with a cluster."""
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("missing: openssl")
+    required(lambda: requirements.install(print, "openssl"))
+    openssl = str(shutil.which("openssl"))
     source = {
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
         "users": [{"name": "u", "user": {"token": "a-secret-of-the-tests"}}],

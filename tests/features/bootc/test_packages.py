@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sqlite3
 import struct
 import subprocess
@@ -26,9 +25,10 @@ from nodeagent.features.bootc.decide.packages import (
     package_of,
 )
 from nodeagent.features.bootc.packages import changed_packages
+from tests.support.needs import needs
 
 DATABASE = "usr/share/rpm/rpmdb.sqlite"
-needs_rpm = pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="rpmbuild is not installed")
+needs_rpm = needs("rpmbuild")
 
 
 def header(name: str, version: str = "1", release: str = "1", epoch: int | None = None, arch: str = "noarch") -> bytes:
