@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import shlex
@@ -14,6 +15,7 @@ import yaml
 
 from nodeagent.cli.main import build_parser
 from nodeagent.errors import InvalidInput
+from nodeagent.reasons import known_reasons
 from nodeagent.settings.schema import keys
 from tests.support import removed
 
@@ -64,6 +66,40 @@ def test_paths_of_the_tree_exist(page: Path) -> None:
     text = re.sub(r"https?://\S+|nodeagent/[\w-]+/v\d", "", page.read_text())  # addresses and schemas
     for path in re.findall(rf"(?<![\w/.~-])((?:{TREE})/[\w./-]*)", text):
         assert (ROOT / path.rstrip(".")).exists() or removed.is_path(path), path
+
+
+def templates() -> Iterator[re.Pattern[str]]:
+    """Yield patterns of the texts that the program may print: its hints, with what it puts into them left open."""
+    for path in (ROOT / "nodeagent").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values]
+                text = "".join(parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            words = re.split(r"\{[\w.!:]*\}", text)
+            if len("".join(words)) >= 20 and "\n" not in text:
+                yield re.compile(".*".join(map(re.escape, words)))
+
+
+@pytest.mark.finding("docs: outputs that are shown", "A hint that a page shows is one that the program prints.")
+def test_hints_that_are_shown_are_those_of_the_program() -> None:
+    shown = [
+        (page.name, text)
+        for page in PAGES
+        for line in lines_of_code(page.read_text())
+        for text in re.findall(r"(?:what now +|^hint: )(\S.*)", line)
+        if not text.startswith("did you mean ")
+    ]
+    assert len(shown) > 5
+    known = list(templates())
+    # A page may wrap a long one.
+    wrapped = {text for _, text in shown if any(text in reason.hint for reason in known_reasons())}
+    odd = [(page, text) for page, text in shown if text not in wrapped and not any(e.search(text) for e in known)]
+    # Those of a removed feature are not known.
+    assert odd == [] or removed.removed(), odd
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -55,6 +55,12 @@ def site(browser_tab: Page, tmp_path_factory: pytest.TempPathFactory) -> Page:
         ("will this change reboot", "usage/preview.html"),
         ("chrony", "usage/avoid-a-reboot.html"),
         ("install without network", "usage/install-offline.html"),
+        ("webhook", "usage/hooks.html"),
+        ("bootc", "usage/bootc.html"),
+        ("merge fragments", "usage/merge.html"),
+        ("accept disks", "usage/accept-sections.html"),
+        ("directories links users", "reference/config.html"),
+        ("write first config butane", "usage/write-a-config.html"),
     ],
 )
 def test_what_a_search_finds_first(site: Page, words: str, page: str) -> None:

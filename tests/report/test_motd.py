@@ -38,7 +38,7 @@ def test_messages(golden: Golden) -> None:
         "reverted": busy(
             Phase.DEGRADED,
             reason="Reverted",
-            message="the host is well and runs worker-1; worker-2 was taken back because of: x failed",
+            message="the host runs worker-1 again; worker-2 was taken back because of: x failed",
         ),
         "a held reboot": busy(
             Phase.LEASING,

@@ -100,7 +100,7 @@ def test_a_unit_that_fails_is_named_with_its_last_lines(make_node: HostMaker) ->
     agent.apply(host, BAD)
     status = agent.wait_phase(host, "Degraded", reason="Reverted")
     assert status["failed_unit"]["name"] == "flaky.service"
-    assert status["message"].startswith("the host is well and runs good; bad was taken back because of: ")
+    assert status["message"].startswith("the host runs good again; bad was taken back because of: ")
     # It is written at most once a second.
     host.wait_for(lambda: "taken back" in motd(host), "the message of the day")
     done = host.run(["script", "-qec", "nodeagent status", "/dev/null"], check=False)

@@ -39,8 +39,9 @@ def _at_end(run: Run) -> Transition:
         case Revert(reason=reason) if reason in OUTCOMES:
             return Transition(Phase.IDLE, Rest())
         case Revert():
-            before = record.from_name or "its previous state"
-            why = f"the host is well and runs {before}; {record.to_name} was taken back because of: "
+            # Not that it is well: what changed since, such as drift, is in lines of its own.
+            before = f"runs {record.from_name}" if record.from_name else "is in its previous state"
+            why = f"the host {before} again; {record.to_name} was taken back because of: "
             why += record.lasting.failed_why
             return Transition(Phase.DEGRADED, Rest(), Reason.REVERTED, why)
         case _:

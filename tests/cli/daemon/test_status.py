@@ -280,7 +280,7 @@ print([name for name in {NOT_FOR_THE_STORE!r} if name in sys.modules], file=sys.
 REVERTED = {
     "phase": "Degraded",
     "reason": "Reverted",
-    "message": "the host is well and runs worker-1; worker-2 was taken back because of: a.service failed (exit-code)",
+    "message": "the host runs worker-1 again; worker-2 was taken back because of: a.service failed (exit-code)",
     "desired": "worker-2",
     "failed_unit": {"name": "a.service", "at": "2026-11-21T03:10:00.000Z"},
 }
