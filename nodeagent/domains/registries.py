@@ -34,7 +34,7 @@ SUFFIX: Final = ".conf"
 RELOAD_CRIO: Final = reload("crio.service")
 DIGEST_ONLY: Final = "digest-only"
 SEARCH: Final = "unqualified-search-registries"
-RULE: Final = "Reload crio.service; before it a Drain, unless only pulls by digest are affected"
+RULE: Final = "Reload crio.service, after a Drain if more than pulls by digest is affected"
 
 
 class RegistriesDomain(Domain):

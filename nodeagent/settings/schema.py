@@ -85,8 +85,8 @@ class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``file``: file for the metrics, for the textfile collector of node_exporter, which is given the directory; "" for
-    no metrics. The default is in memory: each event costs one write to it."""
+    """``file``: file for the metrics, which the textfile collector of node_exporter reads if it has the directory of
+    the file; "" for no metrics. The default is in memory: each event costs one write to it."""
 
     file: OptionalPath = "/run/nodeagent/metrics.prom"
 

@@ -24,7 +24,7 @@ UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 AT_REST = ("Idle", "Degraded")
 
 # The first line of the answer, by the state.
-UNDER_WAY = "maintenance is under way: nothing disrupts this host"
+UNDER_WAY = "this host is in maintenance: nodeagent neither updates nor reboots it"
 HEADLINES = {
     "planned": "maintenance is planned: it begins when the lease is free, before any update",
     "ending": "maintenance is over, but not everything is restored yet",

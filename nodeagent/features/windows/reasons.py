@@ -9,7 +9,7 @@ from nodeagent.kinds import Kind, ReasonEnum
 class WindowReason(ReasonEnum):
     # fmt: off
     TIME_ZONE_UNKNOWN = "TimeZoneUnknown", Kind.INPUT, "timedatectl list-timezones shows the names; some hosts need the package tzdata", "The time zone of the settings is not on this host."
-    SCHEDULED = "Scheduled", Kind.REFUSED, "none: it begins then; nodeagent apply FILE begins it now, nodeagent cancel ends it", "The update was requested for a later time."
+    SCHEDULED = "Scheduled", Kind.REFUSED, "wait: it begins at that time; nodeagent apply FILE begins it now, nodeagent cancel ends it", "The update was requested for a later time."
     BAD_TIME = "BadTime", Kind.INPUT, "write 02:00, 'sat 02:00', 2026-11-24T02:00, a window 'sat,sun 02:00 60', or its name in windows.open", "The requested time has no valid form."
     WINDOW_CLOSED = "WindowClosed", Kind.REFUSED, "wait for the next window, or change windows.open; nodeagent settings show lists them", "No window of the settings is open, so the update waits before its first write."
     # fmt: on

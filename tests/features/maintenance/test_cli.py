@@ -119,7 +119,7 @@ def test_maintenance_warns_of_an_update_and_waits_for_it(cli: Cli, daemon: FakeD
     answer = cli("maintenance", "start", "--reason", "disk swap", "--wait")
     assert answer.code == 0
     golden("commands", "maintenance start during an update", answer.err)
-    assert answer.out.startswith("maintenance is under way")
+    assert answer.out.startswith("this host is in maintenance")
 
 
 def test_a_planned_maintenance_that_is_stopped(cli: Cli, daemon: FakeDaemon) -> None:

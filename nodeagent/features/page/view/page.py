@@ -151,7 +151,7 @@ def _enlarged(timeline: Timeline) -> str:
 
 
 def _comparison(comparison: Comparison | None, timeline: Timeline) -> str:
-    title = "<h2>Beside “drain, pull, stage, reboot”</h2>"
+    title = "<h2>Compared with “drain, pull, stage, reboot”</h2>"
     if comparison is None:
         sentence = "No reboot of this host has been measured yet, so there is nothing to compare with."
         # An update that disrupted nothing needs no comparison.
