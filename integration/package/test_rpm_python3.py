@@ -27,6 +27,7 @@ from integration.hosts.errors import CommandFailed, Unavailable
 from integration.hosts.nodeagent_client import machine_config
 from integration.hosts.sources import code
 from integration.package.conftest import BUILD_TIMEOUT, IMPORT_ALL, SOURCE, Package, cannot
+from integration.package.newcomer import first_week
 from integration.package.test_install_pages import commands
 from integration.package.test_rpm import BASE, PAGE, RELOAD, TIMEOUT, WANTS, environment, files, make, rpm, stand_in
 from integration.trees.base import install
@@ -246,6 +247,14 @@ def test_install_apply_upgrade_downgrade_and_remove(built: dict[str, Path], host
         *("etc/nodeagent", agent.POLICY[1:], agent.DESIRED[1:]),
     }
     assert list((host.root / "var/lib/nodeagent").iterdir()), "the state stays for the next installation"
+
+
+def test_the_first_week_of_a_newcomer(built: dict[str, Path], host: Host) -> None:
+    rpm(host, "--install", built["base"], built["first"])
+    host.boot()
+    host.wait_for(lambda: host.is_active("nodeagent.service"), "the preset enabled the agent, and the boot started it")
+    agent.wait_daemon(host)
+    first_week(host)
 
 
 def test_every_module_comes_from_the_place_that_it_should(built: dict[str, Path], host: Host) -> None:
