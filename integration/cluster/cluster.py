@@ -39,7 +39,7 @@ class Cluster:
         self.directory = directory
         self.authority = pki.Authority(directory / "pki")
         self.port = free_port()
-        etcd_port = free_port()
+        self.etcd_port = etcd_port = free_port()
         self._server_names = ("DNS:localhost", "IP:127.0.0.1", "IP:10.0.0.1")
         certificate, key = self.authority.server("apiserver", *self._server_names)
         token_key = pki.signing_key(directory / "pki" / "tokens.key")
