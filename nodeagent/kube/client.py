@@ -162,9 +162,12 @@ class KubeClient:
             raise ServerFault(f"{what}: the list has more than {MAX_ITEMS} objects")
         return items
 
-    async def create(self, path: str, body: Object, *, throttled: int = ATTEMPTS) -> Object:
-        """``throttled`` is the number of 429 answers until one is raised: 1 for evictions, where it has a meaning."""
-        return await self._call("POST", path, {}, body, attempts=throttled)
+    async def create(
+        self, path: str, body: Object, *, throttled: int = ATTEMPTS, timeout: float | None = None
+    ) -> Object:
+        """``throttled`` is the number of 429 answers until one is raised: 1 for evictions, where it has a meaning.
+        ``timeout`` in place of that of the client."""
+        return await self._call("POST", path, {}, body, attempts=throttled, timeout=timeout)
 
     async def patch(self, path: str, body: Object) -> Object:
         return await self._call("PATCH", path, {}, body, kind=MERGE)
@@ -188,8 +191,9 @@ class KubeClient:
         *,
         kind: str = JSON,
         attempts: int = ATTEMPTS,
+        timeout: float | None = None,
     ) -> Object:
-        answer: Object = await self._answer(method, path, query, body, kind=kind, attempts=attempts)
+        answer: Object = await self._answer(method, path, query, body, kind=kind, attempts=attempts, timeout=timeout)
         return answer
 
     async def _answer(
@@ -203,6 +207,7 @@ class KubeClient:
         attempts: int = ATTEMPTS,
         accept: str = JSON,
         read: Callable[[bytes], Any] = plain_json.object_of,
+        timeout: float | None = None,
     ) -> Any:
         """Return what ``read`` makes of the answer, which returns None for one that is none of an API server."""
         url = f"{path}?{urlencode(query)}" if query else path
@@ -211,7 +216,7 @@ class KubeClient:
         while True:
             attempts -= 1
             try:
-                answer = await self._once(method, url, body, kind, accept, read)
+                answer = await self._once(method, url, body, kind, accept, read, timeout or self._timeout)
             except Forbidden as fault:
                 refused += 1
                 # A refused request was not carried out, so a write may be repeated as well.
@@ -251,12 +256,19 @@ class KubeClient:
         return True
 
     async def _once(
-        self, method: str, url: str, body: Object | None, kind: str, accept: str, read: Callable[[bytes], Any]
+        self,
+        method: str,
+        url: str,
+        body: Object | None,
+        kind: str,
+        accept: str,
+        read: Callable[[bytes], Any],
+        timeout: float,
     ) -> Any:
         what = f"{method} {url.partition('?')[0]}"
-        with self._translated(what):
+        with self._translated(what, timeout):
             # The limit covers the headers and the body, so that a slow proxy cannot hold the call without end.
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(timeout):
                 response = await self._send(method, url, body, kind, accept)
                 text = await _body(response, what)
         if response.status >= 300:
@@ -273,7 +285,7 @@ class KubeClient:
         Raises what ``get`` raises, also in the middle.
         """
         what = f"GET {url.partition('?')[0]}"
-        with self._translated(what):
+        with self._translated(what, self._timeout):
             async with asyncio.timeout(self._timeout):
                 response = await self._send("GET", url, None, JSON, accept, seconds)
                 if response.status >= 300:
@@ -307,11 +319,11 @@ class KubeClient:
         return response
 
     @contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
+    def _translated(self, what: str, timeout: float) -> Iterator[None]:
         try:
             yield
         except TimeoutError:
-            raise NoAnswer(f"{what}: no answer in {self._timeout:g} s") from None
+            raise NoAnswer(f"{what}: no answer in {timeout:g} s") from None
         except AgentError:
             # The credentials cannot be read.
             raise

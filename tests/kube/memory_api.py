@@ -146,7 +146,7 @@ class MemoryClient(KubeClient):
         self._seconds = now
 
     async def _once(
-        self, method: str, url: str, body: Any, kind: str, accept: str, read: Callable[[bytes], Any]
+        self, method: str, url: str, body: Any, kind: str, accept: str, read: Callable[[bytes], Any], timeout: float
     ) -> Any:
         self.requests += 1
         now = self._clock.monotonic()

@@ -55,8 +55,14 @@ LEAD_POLL: Final = 15.0
 # Seconds between the two lists that must be empty.
 SETTLE: Final = 5.0
 
-# Evictions between two checks of the lease: a node has 110 pods by default, and the API server has other clients.
+# Evictions between two checks of the lease: a node has 110 pods by default, and the API server has other clients. The
+# first ones are few, and the others only as many where an answer took no longer than QUICK seconds.
 TOGETHER: Final = 20
+FIRST_TOGETHER: Final = 4
+QUICK: Final = 2.0
+# Seconds that an eviction is waited for: an API server gives up then. A policy compares it with each pod of its
+# namespace, which takes a quarter of that for 30,000 pods.
+EVICTION_TIMEOUT: Final = 60.0
 
 WRITES: Final = 3
 # The first one, and one more after an uncordon.
@@ -222,6 +228,7 @@ class DrainRounds:
         self._policy = policy
         # By the uid of the pod: a new pod of the same name starts again.
         self._tries: dict[str, _Try] = {}
+        self._together = FIRST_TOGETHER
         self._started = False
         self._empty_since: float | None = None
         # Whether a DaemonSet exists, by namespace and name. Each is read once.
@@ -266,11 +273,16 @@ class DrainRounds:
         self._empty_since = None
         free = [pod for pod in going if pod["metadata"]["uid"] not in protected.keys() | later.keys()]
         due = [pod for pod in free if not pod["metadata"].get("deletionTimestamp") and self._of(pod).due <= now]
-        for first in range(0, len(due), TOGETHER):
+        first = 0
+        while first < len(due):
             # A round may take long, so the first check is not enough.
             if first:
                 await check_lease()
-            await asyncio.gather(*(self._evict(pod) for pod in due[first : first + TOGETHER]))
+            group = due[first : first + self._together]
+            first, began = first + len(group), self._clock.monotonic()
+            await asyncio.gather(*(self._evict(pod) for pod in group))
+            quick = self._clock.monotonic() - began <= QUICK
+            self._together = TOGETHER if quick else max(1, len(group) // 2)
         self.remaining = remaining()
         return False
 
@@ -293,7 +305,7 @@ class DrainRounds:
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
         tries.count += 1
         try:
-            await self._client.create(path, eviction(pod), throttled=1)
+            await self._client.create(path, eviction(pod), throttled=1, timeout=EVICTION_TIMEOUT)
         except (Unreachable, Retryable, Refused, Terminal) as fault:
             if not isinstance(fault, KubeFault):
                 raise

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 from nodeagent.errors import Refused
 from nodeagent.features.cluster.decide.drain import DrainPolicy, is_blocked
 from nodeagent.features.cluster.decide.drain_order import DrainOrder
-from nodeagent.features.cluster.drain import DRAIN_BEGINS, TOGETHER, KubeNode
+from nodeagent.features.cluster.drain import DRAIN_BEGINS, FIRST_TOGETHER, TOGETHER, KubeNode
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.reasons import Reason
-from tests.kube.server import Answer, Request, serving
+from tests.kube.server import Answer, Request, Stream, serving
 from tests.kube.test_client import Clock, kubeconfig
 
 NODE = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": {"unschedulable": True}}
@@ -49,12 +50,14 @@ def pod(name: str, kind: str = "ReplicaSet", owner: str = "o") -> dict[str, Any]
     return {"metadata": about, "spec": {}}
 
 
-async def drain(directory: Path, api: Api, check_lease: Any, deadline: float = 20.0, **options: Any) -> str:
-    """The reason with which it ended."""
+async def drain(
+    directory: Path, api: Api, check_lease: Any, deadline: float = 20.0, timeout: float = 10.0, **options: Any
+) -> str:
+    """The reason with which it ended. ``timeout`` is that of the client."""
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=timeout) as client:
             with pytest.raises(Refused) as caught:
                 await KubeNode(client, "n", Clock(), check_lease=check_lease, **options).drain("op", deadline)
     return caught.value.reason
@@ -75,7 +78,33 @@ async def test_a_lease_that_is_lost_in_a_round_ends_it_after_a_few_evictions(tmp
 
     api = Api([pod(f"p{number}") for number in range(110)])
     assert await drain(tmp_path, api, check_lease) == "LeaseLost"
-    assert len(api.evicted) == 2 * TOGETHER
+    assert len(api.evicted) == FIRST_TOGETHER + TOGETHER
+
+
+@pytest.mark.finding(
+    "cluster: namespaces of many pods", "An eviction that takes long is waited for, and few are made at once."
+)
+async def test_slow_evictions_are_waited_for_and_few_are_made_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server compares each one with all pods of its namespace."""
+    monkeypatch.setattr("nodeagent.features.cluster.drain.QUICK", 0.0)
+    groups = [0]
+
+    async def check_lease(_: str) -> None:
+        groups.append(len(api.evicted))
+        if len(api.evicted) == 8:
+            raise Refused("another holder took it", reason=Reason.LEASE_LOST)
+
+    class Slow(Api):
+        def __call__(self, request: Request) -> Answer | Stream:
+            answer = super().__call__(request)
+            return Stream([(1.5, b"{}")]) if request.target.endswith("/eviction") else answer
+
+    api = Slow([pod(f"p{number}") for number in range(8)])
+    assert await drain(tmp_path, api, check_lease, timeout=1.0) == "LeaseLost"
+    assert api.evicted == [f"p{number}" for number in range(8)], "none was given up, and made again"
+    assert [later - earlier for earlier, later in pairwise(groups) if later > earlier] == [4, 2, 1, 1]
 
 
 @pytest.mark.finding("peers: kubectl drain", "Each DaemonSet is asked for once in a drain.")
