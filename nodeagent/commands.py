@@ -38,8 +38,9 @@ class Option(NamedTuple):
     """An option of ``nodeagent apply`` with a value, and the options of the method Apply that it becomes.
 
     They are kept with the request and with its update (``Run.hold``). ``takes`` are their names, each with its form for
-    the reference. ``module`` has ``read``, which returns them by name from the text of an operator, and ``begins``,
-    which returns from them words about when the update begins. The door of the feature has ``check_request``.
+    the reference. ``module`` has ``read``, which returns them by name from the text of an operator. From them it makes
+    ``begins``, words about when or how the update begins, and ``ends(options, plan)``, a line of the plan about what
+    follows the update, "" for none. The door of the feature has ``check_request``.
     """
 
     flag: str

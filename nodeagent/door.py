@@ -106,8 +106,16 @@ class BusMethod:
     about: str = ""
 
 
-# A call of a method: the name of the caller ("" for a read), and the values. Returns the answer, "" without one.
-Call = Callable[[str, Sequence[Any]], Awaitable[str]]
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls a method: the name of the user, and the unique name of the connection on the bus. "" for a read."""
+
+    name: str = ""
+    connection: str = ""
+
+
+# A call of a method: the caller, and the values. Returns the answer, "" without one.
+Call = Callable[[Caller, Sequence[Any]], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

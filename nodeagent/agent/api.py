@@ -121,7 +121,7 @@ class Api:
         The digest of ``hold`` is not used. ``removes`` and ``lockout`` are what the operator confirmed; raises
         ``Refused`` (``RemovesMost``) and ``Unreconcilable`` (``Lockout``) for what was not.
         """
-        self._refuse_in_cluster()
+        await self._check_requested(hold)
         desired = await self.parse(text.encode())
         request = ApplyRequest(desired.source.digest, removes=removes, lockout=lockout).held(hold)
         # The limits are checked against a plan, which needs to know from what the update starts.
@@ -148,7 +148,7 @@ class Api:
         The config that was current is not applied again without a request, even if it is written to the desired file.
         After an update that ended half-way, that is the config that failed. The arguments are as for ``apply``.
         """
-        self._refuse_in_cluster()
+        await self._check_requested(hold)
         record = await load_or_half_way(self.ports)
         # An update that waits for a service of the host is Degraded in the status, and goes on.
         for phase in (self.report.status.phase, record.phase):
@@ -237,9 +237,12 @@ class Api:
             # A config that cannot be read is avoided by its text.
             return ""
 
-    def _refuse_in_cluster(self) -> None:
+    async def _check_requested(self, hold: Hold | None) -> None:
+        """Raise ``Refused`` if no operator may request an update of this host now, or not as ``hold`` says."""
         if not self.desired_path:
             raise Refused(BY_CLUSTER, reason=Reason.CLUSTER_DECIDES)
+        for guard in self.ports.guards:
+            await guard.may_request(hold, reverts=self.loop.policy.revert)
 
     async def verify(self, *, diff: bool = False) -> str:
         """Return the drift: how the host differs from its current config, and from the safe parts of a blocked one.

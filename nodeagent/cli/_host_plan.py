@@ -81,15 +81,17 @@ class HostPlan:
         *,
         as_json: bool,
         falls_back: bool = True,
+        ends: Sequence[str] = (),
     ) -> None:
-        """Print the plan. Without ``falls_back``, a failed action does not reboot the host."""
+        """Print the plan. Without ``falls_back``, a failed action does not reboot the host. ``ends`` are lines about
+        what follows the update."""
         # They come with a plan without the daemon, when no status shows them.
         for problem in self.problems:
             _io.warn(problem)
         if as_json:
             _io.emit(answer)
             return
-        notes = [*self.drift, *self.lines, *([self.fallback] if self.fallback and falls_back else [])]
+        notes = [*self.drift, *self.lines, *([self.fallback] if self.fallback and falls_back else []), *ends]
         nothing = "nothing to do: the host is already as this config describes it"
         show_plan(self.plan, notes, self.diffs, nothing, replace(view, alone=self.alone))
 

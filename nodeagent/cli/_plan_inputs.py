@@ -16,6 +16,7 @@ from nodeagent.cli._io import STDIN, name_of, read
 from nodeagent.core.config.ignition_document import as_machine_config
 from nodeagent.core.config.parse import parse
 from nodeagent.core.fragments.render import OWN, Fragment, is_fragment, read_fragment, render
+from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.policy import MAX_BYTES, RECOMMENDED, Policy, merge
 from nodeagent.core.plan.policy_parse import parse_policy
@@ -87,8 +88,18 @@ def falls_back(options: Options) -> bool:
 
 def begins(options: Options) -> str:
     """Return when the update begins, as " at 02:00"; "" for now."""
-    given = [option for option in OF_FEATURES if any(options[name] for name in option.names)]
-    return "".join(import_module(option.module).begins(options) for option in given)
+    return "".join(module.begins(options) for module in _given(options))
+
+
+def ends(options: Options, plan: Plan) -> list[str]:
+    """Return lines about what follows the update of ``plan``."""
+    return [line for module in _given(options) if (line := module.ends(options, plan))]
+
+
+def _given(options: Options) -> Iterator[Any]:
+    for option in OF_FEATURES:
+        if any(options[name] for name in option.names):
+            yield import_module(option.module)
 
 
 def then(options: Options) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from nodeagent.cli import _io, plan
@@ -21,6 +22,7 @@ from nodeagent.cli._plan_inputs import (
     add_strict,
     add_view,
     begins,
+    ends,
     falls_back,
     options_of,
     read_config,
@@ -59,10 +61,11 @@ def _count(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Return 0 if the config was accepted, 6 if the operator did not confirm the plan. With ``--wait``: 0 done, 1
     reverted or degraded, 4 refused or still under way."""
-    if args.dry_run:
-        return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, stage=False, **vars(args)))
-    name, text = read_config(args.files)
     options = options_of(args) | {"strict": args.strict, "remove": args.remove}
+    if args.dry_run:
+        wanted = argparse.Namespace(old=None, new=None, policy=None, diff=False, stage=False, **vars(args))
+        return plan.run(wanted, partial(ends, options))
+    name, text = read_config(args.files)
     # Standard input has the config, so it cannot have an answer.
     if not (args.yes or args.json or _io.STDIN in args.files) and _io.is_interactive():
         word = _confirmed(args.files, name, options, View(summary=args.summary, all=args.all))
@@ -91,6 +94,7 @@ def _confirmed(paths: Sequence[str], name: str, options: Options, view: View) ->
             as_json=False,
             view=view,
             falls_back=falls_back(options),
+            ends=partial(ends, options),
             allow_lockout=bool(options["allow_lockout"]),
         )
     except Refused as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from nodeagent.cli import _io
@@ -66,8 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Raise ``InvalidInput`` for invalid configs, ``Unreconcilable`` for a change that a running host cannot make, and
+def _nothing(_plan: Plan) -> Sequence[str]:
+    return ()
+
+
+def run(args: argparse.Namespace, ends: Callable[[Plan], Sequence[str]] = _nothing) -> int:
+    """Show a plan. ``ends`` as for ``plan_here``.
+
+    Raise ``InvalidInput`` for invalid configs, ``Unreconcilable`` for a change that a running host cannot make, and
     ``Refused`` for more disruption than ``--max-disruption`` allows, after the plan was shown.
     """
     offline = [args.old, args.new, args.policy]
@@ -86,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
     view = View(summary=args.summary, all=args.all)
     if here:
-        host_plan = plan_here(args.files, as_json=args.json, view=view, diff=args.diff, stage=args.stage)
+        host_plan = plan_here(args.files, as_json=args.json, view=view, ends=ends, diff=args.diff, stage=args.stage)
         if args.strict:
             host_plan.check_units()
         plan = host_plan.plan
@@ -105,16 +111,18 @@ def plan_here(
     as_json: bool,
     view: View = WHOLE,
     falls_back: bool = True,
+    ends: Callable[[Plan], Sequence[str]] = _nothing,
     **options: bool,
 ) -> HostPlan:
     """Show the plan of an update of this host to the config at ``paths``, and return it.
 
-    Without paths it is the desired config, as the daemon knows it. ``options`` are those of the method Plan.
+    Without paths it is the desired config, as the daemon knows it. ``ends`` returns lines about what follows the
+    update. ``options`` are those of the method Plan.
     """
     text = read_config(paths)[1] if paths else ""
     answer = ask_plan(text, as_json=as_json, **options)
     plan = HostPlan.read(answer, stage=options.get("stage", False))
-    plan.show(answer, view, as_json=as_json, falls_back=falls_back)
+    plan.show(answer, view, as_json=as_json, falls_back=falls_back, ends=ends(plan.plan))
     return plan
 
 

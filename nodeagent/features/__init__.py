@@ -46,6 +46,7 @@ NAMES: Final = (
     "selfcheck",
     "slots",
     "soft_reboot",
+    "trial",
     "update_graph",
     "windows",
 )

@@ -196,6 +196,7 @@ def test_no_change_of_the_host_without_a_password() -> None:
         "cancel",
         "diff",
         "etcd-member",
+        "keep",
         "maintenance",
         "power-off",
         "read-secrets",

@@ -17,7 +17,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.turns import Turns
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA
-from nodeagent.door import BusMethod
+from nodeagent.door import BusMethod, Caller
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.features import options as options_of_features
 from nodeagent.host.dbus.client import Bus
@@ -153,12 +153,12 @@ class _Manager:
 
     async def of_feature(self, method: BusMethod, message: Message) -> Sequence[Any]:
         if not method.action:
-            return await self._read(message, method.name, lambda: self.api().calls[method.name]("", message.body))
+            return await self._read(message, method.name, lambda: self.api().calls[method.name](Caller(), message.body))
         # All of them before the call, because a call that is refused must have no effect.
         for action in (method.action, *method.also(message.body)):
             await authorize(self.bus, message, f"{ACTIONS}.{action}")
         call = self.api().calls[method.name]
-        answer = await call(await caller_name(self.bus, message), message.body)
+        answer = await call(Caller(await caller_name(self.bus, message), message.sender), message.body)
         return (answer,) if method.gives else ()
 
     async def reload(self, message: Message) -> Sequence[Any]:

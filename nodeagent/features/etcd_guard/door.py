@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nodeagent.door import Base, BusMethod, Door, Feature
+from nodeagent.door import Base, BusMethod, Caller, Door, Feature
 from nodeagent.features.etcd_guard.reasons import QuorumReason
 from nodeagent.features.etcd_guard.settings import QuorumSettings
 from nodeagent.settings.schema import Settings
@@ -28,7 +28,7 @@ def _open(base: Base) -> Feature:
     def use(settings: Settings) -> None:
         quorum.use(single=settings.of(QuorumSettings).single_member)
 
-    async def status(_caller: str, _values: Sequence[Any]) -> str:
+    async def status(_caller: Caller, _values: Sequence[Any]) -> str:
         return json.dumps(await quorum.status())
 
     return Feature(use=use, guard=QuorumGuard(quorum), calls={STATUS.name: status})

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nodeagent.door import Base, BusMethod, Door, Feature
+from nodeagent.door import Base, BusMethod, Caller, Door, Feature
 from nodeagent.features.etcd_members.reasons import MemberReason
 from nodeagent.features.etcd_members.view import STATUS, VIEWS
 
@@ -34,8 +34,8 @@ def _open(base: Base) -> Feature:
         on_release=base.look_again,
     )
 
-    async def change(caller: str, values: Sequence[Any]) -> str:
-        await manager.start(caller, request_of(*values))
+    async def change(caller: Caller, values: Sequence[Any]) -> str:
+        await manager.start(caller.name, request_of(*values))
         return base.status()
 
     return Feature(

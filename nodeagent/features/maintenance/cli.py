@@ -13,12 +13,10 @@ from nodeagent.cli._client import ABSENCE, Client, ask, typed_options
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ago, clock, local_now, local_times
 from nodeagent.cli.lease import describe_lease
+from nodeagent.core.times import parse_duration
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.features.maintenance.reasons import MaintenanceReason
 from nodeagent.reasons import Reason
-
-# The names of systemd.time(7), without its combinations.
-UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 # Phases without an update in progress.
 AT_REST = ("Idle", "Degraded")
@@ -82,16 +80,11 @@ async def _stop(client: Client) -> dict[str, Any]:
 
 def seconds_of(text: str) -> int:
     """Return the seconds of 90s, 30min, 2h or 3d. Raise ``InvalidInput``."""
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = UNITS.get(text[len(number) :].strip())
-    # str.isdigit is also true for digits such as ², which int() rejects.
-    if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
-        raise InvalidInput(
-            f"{text!r} is not a duration",
-            reason=MaintenanceReason.BAD_DURATION,
-            hint=MaintenanceReason.BAD_DURATION.hint,
-        )
-    return int(number) * unit
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        reason = MaintenanceReason.BAD_DURATION
+        raise InvalidInput(str(error), reason=reason, hint=reason.hint) from None
 
 
 def rows(maintenance: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:

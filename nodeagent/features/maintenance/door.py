@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nodeagent.door import Base, BusMethod, Door, Feature
+from nodeagent.door import Base, BusMethod, Caller, Door, Feature
 from nodeagent.features.maintenance.reasons import MaintenanceReason
 from nodeagent.features.maintenance.request import further_actions, request_of
 from nodeagent.features.maintenance.view import STATUS, VIEWS
@@ -29,13 +29,13 @@ def _open(base: Base) -> Feature:
 
     manager = MaintenanceManager(base.ports, base.store, base.reporter, limits=base.policy, on_release=base.look_again)
 
-    async def start(caller: str, values: Sequence[Any]) -> str:
-        await manager.start(caller, request_of(*values))
+    async def start(caller: Caller, values: Sequence[Any]) -> str:
+        await manager.start(caller.name, request_of(*values))
         # With the lease that was acquired, which the client shows.
         return base.status()
 
-    async def stop(caller: str, _values: Sequence[Any]) -> str:
-        await manager.stop(caller)
+    async def stop(caller: Caller, _values: Sequence[Any]) -> str:
+        await manager.stop(caller.name)
         return ""
 
     return Feature(

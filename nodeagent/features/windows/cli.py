@@ -9,6 +9,7 @@ from typing import Any
 
 from nodeagent.cli._render import ahead, clock, local_now
 from nodeagent.cli._settings import valid_settings
+from nodeagent.core.plan.change import Plan
 from nodeagent.errors import InvalidInput
 from nodeagent.features.windows.decide.start import parse_start, start_of
 from nodeagent.features.windows.decide.weekly import named_windows
@@ -35,6 +36,10 @@ def begins(options: Mapping[str, Any]) -> str:
         return f" at {clock(start, now)} {zone}{ahead(start, now)}"
     zone = zone_name(valid_settings().of(WindowSettings).zone)
     return f" in the window {options['window']} (time zone {zone})"
+
+
+def ends(_options: Mapping[str, Any], _plan: Plan) -> str:
+    return ""
 
 
 def here() -> datetime:

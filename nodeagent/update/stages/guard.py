@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nodeagent.core.config.machineconfig import MachineConfig
     from nodeagent.core.plan.deployment import OsTarget
+    from nodeagent.update.history.lasting import Hold
     from nodeagent.update.ports.system import StagingUnit
     from nodeagent.update.run import Progress, Run, Update
     from nodeagent.update.stages.offer import Offer
@@ -140,6 +141,13 @@ class Guard:
         """Return a context in which ``unit`` stages the OS. It raises no error of its own."""
         return nullcontext()
 
+    async def may_request(self, hold: Hold | None, *, reverts: bool) -> None:
+        """Check whether an operator may request an update now. ``hold`` is what the request says about it, and
+        ``reverts`` whether a bad config is taken back.
+
+        Raises ``Refused``: nothing of the request is kept.
+        """
+
     async def check_request(self, run: Run) -> None:
         """Check what an operator requested about the start of the update (``Run.hold``), before anything is acquired.
 
@@ -177,6 +185,13 @@ class Guard:
         """Check the host when the config took effect, or when a revert did. It may take minutes.
 
         Raises ``Refused``: the config is bad.
+        """
+
+    async def before_good_end(self, run: Run) -> None:
+        """Wait for what decides whether a verified config stays, while everything can be taken back. It may take hours,
+        if it calls ``Update.progressed`` every few minutes. After a restart it is called again.
+
+        Raises ``Refused``: the config is taken back.
         """
 
     async def after_verification(self, run: Run) -> None:

@@ -70,6 +70,8 @@ async def do(run: Run) -> Transition:
             # No fault of the config, and the way back would have to change the same variables.
             return degraded(run, error.message, error.reason)
     for guard in run.ports.guards:
+        await guard.before_good_end(run)
+    for guard in run.ports.guards:
         await guard.after_verification(run)
     return _good_end(run)
 

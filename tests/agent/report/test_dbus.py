@@ -13,7 +13,7 @@ from nodeagent import installed
 from nodeagent.agent.report import dbus as module
 from nodeagent.agent.report.dbus import NAME, PATH, serve, while_connected
 from nodeagent.agent.report.report import Report
-from nodeagent.door import BusMethod, Door
+from nodeagent.door import BusMethod, Caller, Door
 from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
@@ -175,11 +175,11 @@ class WithCalls:
     def __init__(self) -> None:
         self.calls = {"Water": self.water, "Level": self.level}
 
-    async def water(self, caller: str, values: Sequence[Any]) -> str:
-        return f"{caller} waters {values[0]}"
+    async def water(self, caller: Caller, values: Sequence[Any]) -> str:
+        return f"{caller.name} at {caller.connection} waters {values[0]}"
 
-    async def level(self, caller: str, values: Sequence[Any]) -> str:
-        return f"{caller}{list(values)}"
+    async def level(self, caller: Caller, values: Sequence[Any]) -> str:
+        return f"{caller.name}{caller.connection}{list(values)}"
 
 
 WATER: Final = BusMethod(name="Water", takes="s", arguments=("plant", "answer"), action="water")
@@ -206,7 +206,7 @@ async def test_a_feature_adds_methods_that_change_or_read(
         ):
             watered = await client.call(NAME, PATH, MANAGER, "Water", "s", ("a rose",))
             level = await client.call(NAME, PATH, MANAGER, "Level")
-    assert (*watered, *level) == ("root waters a rose", "[]")
+            assert (*watered, *level) == (f"root at {client.unique_name} waters a rose", "[]")
     assert asked == ["org.nodeagent.agent1.water"]
 
 

@@ -13,6 +13,7 @@ from dbus_next import Message, MessageType, Variant
 
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import to_bus
+from nodeagent.installed import doors
 from nodeagent.report.status import Status
 from nodeagent.report.status_json import status_to_dict
 from nodeagent.update.history.entry import entry_to_dict
@@ -61,7 +62,6 @@ class FakeDaemon:
     def start(self) -> None:
         async def begin() -> None:
             peer = FakePeer(NAME)
-            peer.on("ChangeEtcdMember", self._method)
             for member in (
                 "Apply",
                 "Plan",
@@ -73,10 +73,8 @@ class FakeDaemon:
                 "Config",
                 "History",
                 "Update",
-                "StartMaintenance",
-                "StopMaintenance",
                 "Reload",
-                "EtcdStatus",
+                *(method.name for door in doors() for method in door.methods),
             ):
                 peer.on(member, self._method)
             peer.on("Get", self._get)

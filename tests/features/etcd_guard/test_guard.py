@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.door import Base
+from nodeagent.door import Base, Caller
 from nodeagent.errors import Refused
 from nodeagent.features.etcd_guard import quorum as module
 from nodeagent.features.etcd_guard.door import DOOR
@@ -56,6 +56,6 @@ async def test_the_daemon_answers_with_the_settings_that_were_read_last(monkeypa
     base: dict[str, Any] = {given.name: None for given in fields(Base)}
     feature = DOOR.open(Base(**{**base, "settings": Settings()}))
     read = feature.calls["EtcdStatus"]
-    assert json.loads(await read("", ())) == {"single": False}
+    assert json.loads(await read(Caller(), ())) == {"single": False}
     feature.use(Settings(parts=(QuorumSettings(single_member=True),)))
-    assert json.loads(await read("", ())) == {"single": True}
+    assert json.loads(await read(Caller(), ())) == {"single": True}

@@ -108,8 +108,8 @@ POLKIT_ACTIONS: Final = "/usr/share/polkit-1/actions/org.nodeagent.agent1.policy
 ACTIONS: Final = frozenset(
     f"org.nodeagent.agent1.{word}"
     for word in (
-        "apply", "cancel", "diff", "etcd-member", "maintenance", "power-off", "read-secrets", "reboot", "reload",
-        "rollback", "verify",
+        "apply", "cancel", "diff", "etcd-member", "keep", "maintenance", "power-off", "read-secrets", "reboot",
+        "reload", "rollback", "verify",
     )
 )  # fmt: skip
 
