@@ -18,8 +18,9 @@ from integration.hosts.nodeagent_client import UnitSpec
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import SMALL, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import STAGED, OstreeHost
-from integration.hosts.ostree.registry_faults import misbehave
+from integration.hosts.ostree.registry_faults import behave, misbehave
 from integration.hosts.ostree.test_adapter import LIKE_THE_AGENT
+from integration.hosts.ostree.test_harness import fill_boot
 from integration.hosts.ostree.test_signatures import KEY, POLICY_JSON
 from integration.trees import parts
 from integration.trees.image_registry import Published
@@ -109,6 +110,25 @@ def test_a_registry_that_falls_silent(make_node: OstreeHostMaker, publish_node: 
     assert node.run(["pgrep", "skopeo"], check=False).returncode == 1, "its unit was ended"
 
 
+def test_a_registry_that_is_ill(make_node: OstreeHostMaker, publish_node: PublishNode) -> None:
+    """What the config cannot mend is waited for; what it can ends the attempt."""
+    node, b = make_node(), publish_node(B)
+    misbehave(node, status=401)
+    agent.apply(node, updates.config("refused", b))
+    now = updates.wait_degraded(node, "Unauthorized")
+    assert (now["current"], now["lease"], node.exists(STAGED)) == ("a", None, False)
+    misbehave(node, of="/blobs/", wrong=True)
+    agent.apply(node, updates.config("wrong", b))
+    updates.wait_said(node, "does not match")
+    misbehave(node, status=503)
+    agent.apply(node, updates.config("b", b))
+    updates.wait_said(node, "503 Service Unavailable")
+    assert (agent.status(node)["current"], node.exists(STAGED), node.reboots) == ("a", False, 0)
+    behave(node)
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+
+
 def test_an_image_whose_programs_do_not_run(make_node: OstreeHostMaker, publish_node: PublishNode) -> None:
     node = make_node()
     agent.apply(node, updates.config("broken", publish_node(BROKEN), kernelArguments=["nosmt"]))
@@ -130,4 +150,26 @@ def test_an_os_that_is_no_good(make_node: OstreeHostMaker, publish_node: Publish
     assert (ended["outcome"], ended["reason"]) == ("reverted", "UnitUnhealthy")
     updates.check(node, "a", A)
     agent.apply(node, updates.config("b", publish_node(B)))
+    updates.wait_updated(node, "b", B)
+
+
+@pytest.mark.slow
+def test_boot_is_full(make_node: OstreeHostMaker, publish_node: PublishNode) -> None:
+    """Before the update, and at its shutdown."""
+    node, b = make_node(boot_size="1m"), publish_node(B)
+    fill_boot(node, leave="100K")  # the kernel of B is 64 KiB, its initramfs 256
+    done = agent.apply_command(node, updates.config("b", b), check=False)
+    assert (done.returncode, "BootFull" in done.stderr, node.exists(STAGED)) == (4, True, False)
+    node.run(["rm", "/boot/full"])
+    updates.block_reboot(node)
+    agent.apply(node, updates.config("b", b))
+    updates.wait_blocked(node)
+    fill_boot(node, leave="100K")
+    updates.unblock_reboot(node)
+    ended = agent.wait_outcome(node, "b", updates.WAIT)
+    assert (ended["outcome"], ended["reason"]) == ("reverted", "FinalizeFailed")
+    assert "No space left on device" in ended["message"]
+    updates.check(node, "a", A)
+    node.run(["rm", "/boot/full"])
+    updates.apply_again(node, updates.config("b", b))
     updates.wait_updated(node, "b", B)
