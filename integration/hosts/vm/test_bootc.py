@@ -42,9 +42,9 @@ def capped(node: Vm) -> bool:
 
 def test_from_a_to_b_and_back_behind_the_fence(bootc_node: Vm, bootc_shelf: RegistryDisk) -> None:
     node = bootc_node
-    before = agent.managed(node)
     # Without an etcd, which would keep the node from its reboot.
     nodes.settings(node, {"fence": {"enabled": "always"}})
+    before = agent.managed(node)
     # A fast disk needs no fence, and the pull stops where it can be looked at.
     node.throttle(iops=500, bytes_per_second=12_000_000)
     misbehave(node, of="/blobs/", hang=True)
