@@ -51,7 +51,7 @@ def main(mode: str, disk_name: str, work_name: str, *command: str) -> None:
     subprocess.run(["chroot", work, PREPARE_ROOT, "/sysroot"], check=True, stdout=sys.stderr)
     for directory in ("proc", "usr"):
         subprocess.run(["umount", "--lazy", work / directory], check=True)
-    # A newer ostree-prepare-root leaves a /boot with a filesystem of its own to systemd, which has no device for it here.
+    # A newer ostree-prepare-root leaves a /boot of its own filesystem to systemd, which has no device for it here.
     if (disk / "boot").is_mount() and not (work / "sysroot/boot").is_mount():
         mount("--bind", disk / "boot", work / "sysroot/boot")
     if mode == "files":
