@@ -21,10 +21,10 @@ MAX_LENGTH: Final = 4096
 _OSTREE: Final = "ostree"
 _TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
 
-# Keys that are read together, in their order. Each other key is a family of its own.
-_HUGE_PAGES: Final = "hugepages"
+# The family of keys that are read together, in their order. Each other key is a family of its own.
+HUGE_PAGES: Final = "hugepages"
 _DEFAULT: Final = "default_hugepagesz"
-_FAMILIES: Final = dict.fromkeys((_DEFAULT, "hugepagesz", _HUGE_PAGES), _HUGE_PAGES)
+_FAMILIES: Final = dict.fromkeys((_DEFAULT, "hugepagesz", HUGE_PAGES), HUGE_PAGES)
 # Keys of which each value counts, so that one more takes no other away: dracut.cmdline(7), systemd(1), modprobe(8),
 # kernel-command-line(7). Of all others the last value counts, also of module_blacklist= and most of dracut and systemd.
 _EACH_COUNTS: Final = re.compile(
@@ -139,7 +139,7 @@ def _plan(
     tokens_of_family = frozenset((*wants, *left, *owned))
     if _in_effect(owned, wants, family):
         return _FamilyPlan(family, owned, (), tokens_of_family)
-    rest = _other_sizes(owned, wants) if family == _HUGE_PAGES else [token for token in owned if token not in wants]
+    rest = _other_sizes(owned, wants) if family == HUGE_PAGES else [token for token in owned if token not in wants]
     return _FamilyPlan(family, tuple(rest), wants, tokens_of_family)
 
 
@@ -164,7 +164,7 @@ def _sized(tokens: Sequence[str]) -> Iterator[tuple[frozenset[str], str]]:
             sizes = default
             yield frozenset({_DEFAULT}), token
             continue
-        sizes = sizes if _key(token) == _HUGE_PAGES else frozenset({_size(token)})
+        sizes = sizes if _key(token) == HUGE_PAGES else frozenset({_size(token)})
         yield sizes, token
 
 
@@ -178,13 +178,13 @@ def _size(token: str) -> str:
 
 def _is_bare(tokens: Sequence[str]) -> bool:
     """Return whether a count of huge pages follows no size."""
-    return bool(tokens) and _key(tokens[0]) == _HUGE_PAGES
+    return bool(tokens) and _key(tokens[0]) == HUGE_PAGES
 
 
 def _in_effect(line: Sequence[str], wanted: Sequence[str], family: str) -> bool:
     """Return whether the kernel takes ``wanted`` from ``line``; both are of one family."""
     size = len(wanted)
-    if family == _HUGE_PAGES:
+    if family == HUGE_PAGES:
         # The pairs of other sizes before and after them change nothing. After one, a count alone would be of its size.
         places = range(1 if _is_bare(wanted) else len(line) - size + 1)
         return any(tuple(line[at : at + size]) == tuple(wanted) for at in places)

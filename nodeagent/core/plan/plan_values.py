@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from nodeagent.core.config.file_tree import Directory, FileTreeEntry, RegularFile, SymbolicLink, expand, node_of
+from nodeagent.core.config.kargs import HUGE_PAGES, members
 from nodeagent.core.config.machineconfig import MachineConfig, StorageEntry, UnitEntry, UserEntry
 from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
 from nodeagent.core.plan.change import Change, ChangeKind, Detail, Plan
@@ -105,7 +106,10 @@ def _details(
             if change.kind is ChangeKind.REMOVED:
                 yield Detail("removed", after="it expires if nodeagent created it; home and uid stay")
         case "kernelArguments":
-            yield from _listed("argument", _with_absent(old, new), _with_absent(new, old))
+            before, after = _with_absent(old, new), _with_absent(new, old)
+            if members(before, HUGE_PAGES) != members(after, HUGE_PAGES):
+                before, after = _with_sizes(before), _with_sizes(after)
+            yield from _listed("argument", before, after)
         case "extensions":
             yield from _listed("extension", old.extensions, new.extensions)
         case "osImageURL":
@@ -291,6 +295,13 @@ def _with_absent(config: MachineConfig, other: MachineConfig) -> tuple[str, ...]
     """Return the kernel arguments that a host with ``config`` has, among them those that only ``other`` takes away."""
     taken = (token for token in other.absent_arguments if token not in config.named_arguments)
     return (*config.kernel_arguments, *taken)
+
+
+def _with_sizes(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Return kernel arguments with those of huge pages as one: alone, hugepages=8 does not say of which size."""
+    pages = members(tokens, HUGE_PAGES)
+    others = tuple(token for token in tokens if token not in pages)
+    return (*others, " ".join(pages)) if pages else others
 
 
 def _listed(what: str, before: Sequence[str], after: Sequence[str]) -> Iterator[Detail]:

@@ -85,6 +85,20 @@ def test_credentials_in_fields_are_hidden_and_lists_are_bounded() -> None:
     assert Detail("more", after="10 more") in found
 
 
+@pytest.mark.finding("configs: order of kernel arguments", "A plan shows a number of huge pages with their size.")
+def test_huge_pages_are_shown_with_their_size() -> None:
+    old = MachineConfig("a", kernel_arguments=("hugepagesz=1G", "hugepages=4", "hugepagesz=2M", "hugepages=4", "quiet"))
+    new = MachineConfig("b", kernel_arguments=("hugepagesz=1G", "hugepages=4", "hugepagesz=2M", "hugepages=6", "nosmt"))
+    assert [detail.before or detail.after for detail in details(old, new)] == [
+        "quiet",
+        "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
+        "nosmt",
+        "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=6",
+    ]
+    # The same ones are no change.
+    assert details(old, MachineConfig("c", kernel_arguments=old.kernel_arguments[:-1])) == [Detail("argument", "quiet")]
+
+
 def test_a_line_without_a_key_is_not_quoted() -> None:
     users = {"core": UserEntry("core", (ed25519("A"), "hunter2 hunter2"))}
     found = details(MachineConfig("c"), MachineConfig("c", users=users))
