@@ -91,6 +91,12 @@ def trees() -> Sequence[AdminTree]:
     return listed
 
 
+def domains() -> Sequence[Any]:
+    """Return the domains (``core.plan.domain.Domain``) of the features of ``nodeagent.features``."""
+    listed: Sequence[Any] = import_module("nodeagent.features").domains()
+    return listed
+
+
 @contextmanager
 def replaced(others: Sequence[Declared]) -> Iterator[None]:
     """Inside, these doors are installed and no others. For tests."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration domains: all that nodeagent knows about particular files and services of a host.
 
-Listed here by hand: one module for each, and one for all that are tables only. The built-in disruption policy consists
-of their entries.
+Listed here by hand: one module for each, and one for all that are tables only; those of features are in their folders.
+The built-in disruption policy consists of their entries.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final, TypeVar
 
+from nodeagent import installed
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
 from nodeagent.core.config.odd_names import odd
@@ -66,6 +67,7 @@ DOMAINS: Final[tuple[Domain, ...]] = (
     sysctl.DOMAIN,
     tables.OS_IMAGE,
     nodeagent.DOMAIN,
+    *installed.domains(),
     units.DOMAIN,
 )
 

@@ -2,8 +2,8 @@
 """The features: one folder each, with all that is about it. A feature leaves with its folder and its line in ``NAMES``.
 
 The package of a feature has what is needed without its door, if any: its ``COMMANDS``, ``OPTIONS``, ``ROWS`` of the
-status, ``HISTORY`` and ``PLAN_LINES`` for the command line, and its ``TREES`` of an admin. Its door has the rest, and
-is imported when something asks for it.
+status, ``HISTORY`` and ``PLAN_LINES`` for the command line, its ``TREES`` of an admin, and its ``DOMAINS``: pure
+modules with a ``DOMAIN``. Its door has the rest, and is imported when something asks for it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from nodeagent.installed import AdminTree
 
 if TYPE_CHECKING:
     from nodeagent.core.plan.change import Plan
+    from nodeagent.core.plan.domain import Domain
     from nodeagent.door import Door
 
 # Guards of an update are asked in this order.
@@ -91,6 +92,11 @@ def plan_parts(plan: Plan) -> Mapping[str, Any]:
 
 def _packages() -> Iterator[ModuleType]:
     return (import_module(f"{__name__}.{name}") for name in NAMES)
+
+
+def domains() -> Sequence[Domain]:
+    """Return the configuration domains that the features bring."""
+    return [import_module(module).DOMAIN for package in _packages() for module in getattr(package, "DOMAINS", ())]
 
 
 @cache

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 
 import pytest
 
-from nodeagent import domains
+from nodeagent import domains, installed
 from nodeagent.core.config.machineconfig import FileEntry, UnitEntry
 from nodeagent.core.plan.change import Action, PolicySource
 from nodeagent.core.plan.domain import Checker, Domain, HttpHealth, SocketHealth, owns
@@ -25,7 +25,6 @@ from nodeagent.domains import (
     validate,
 )
 from nodeagent.errors import InvalidInput
-from nodeagent.installed import trees
 from tests.support.configs import config
 
 # The table of the field (machine-config-operator, apihelpers), written out once more on purpose.
@@ -79,13 +78,17 @@ def words(actions: tuple[Action, ...]) -> list[str]:
 
 def test_the_whole_default_policy() -> None:
     policy = default_policy()
-    of_features = {tree.path for tree in trees()}
+    of_features = {tree.path for tree in installed.trees()} | {
+        key for domain in installed.domains() for key in domain.files
+    }
     entries_of_files = {key: e for key, e in policy.files.items() if key not in of_features}
     files = {key: "special" if e.rule else words(e.actions) for key, e in entries_of_files.items()}
     assert files == FILES, (
         "an entry of the built-in policy decides about every host, so it is written down here as well, in FILES"
     )
-    assert {key: "special" if e.rule else words(e.actions) for key, e in policy.units.items()} == {
+    units_of_features = {key for domain in installed.domains() for key in domain.units}
+    entries_of_units = {key: e for key, e in policy.units.items() if key not in units_of_features}
+    assert {key: "special" if e.rule else words(e.actions) for key, e in entries_of_units.items()} == {
         "kubelet.service": "special",
         "etcd.service": ["DaemonReload", "Restart etcd.service"],
         "iri-registry.service": ["DaemonReload", "Restart iri-registry.service"],
@@ -109,6 +112,7 @@ def test_no_two_domains_claim_one_key() -> None:
 def test_every_domain_is_listed() -> None:
     modules = [importlib.import_module(f"{domains.__name__}.{info.name}") for info in iter_modules(domains.__path__)]
     found = [value.name for module in modules for value in vars(module).values() if isinstance(value, Domain)]
+    found += [domain.name for domain in installed.domains()]
     assert sorted(found) == sorted(domain.name for domain in DOMAINS)
 
 

@@ -40,6 +40,12 @@ class Watching(Guard):
         if name == self.place:
             raise Refused("no", reason=Words.NEVER)
 
+    def fetches(self) -> bool:
+        return True
+
+    async def fetch(self, run: Run) -> None:
+        self._called("fetch", run)
+
     async def check_staged(self, run: Run) -> None:
         self._called("staged", run)
 
@@ -58,12 +64,13 @@ async def test_the_places_of_an_update_of_the_os() -> None:
     assert booted_digest(host.world) == B_DIGEST
     assert guard.calls == [
         ("staged", Phase.STAGING, False),
+        ("fetch", Phase.LEASING, False),
         ("before", Phase.LEASING, True),
         ("after", Phase.VERIFYING, True),
     ]
 
 
-@pytest.mark.parametrize("place", ["staged", "before"])
+@pytest.mark.parametrize("place", ["staged", "fetch", "before"])
 async def test_a_rejection_ends_the_update_before_anything_is_disrupted(place: str) -> None:
     host = await at_old()
     host.guards = [guard := Watching(host, place)]

@@ -269,3 +269,22 @@ async def test_a_type_that_waits_for_a_boot() -> None:
     entry = await to(host, with_units("b", mount))
     assert (entry.outcome, entry.reboots) == ("done", 1)
     assert Reason.UNIT_NOT_FOUND not in entry.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition", "wanted", "actions"),
+    [
+        ("oneshot", "ConditionPathExists", True, ["restart web.service"]),
+        # The admin, or nothing, has kept it from starting.
+        ("oneshot", "", True, []),
+        ("oneshot", "ConditionPathExists", False, []),
+        ("simple", "ConditionPathExists", True, []),
+    ],
+)
+async def test_a_oneshot_that_lacked_what_the_update_brings_is_started_instead_of_reloaded(
+    kind: str, condition: str, wanted: bool, actions: list[str]
+) -> None:
+    file = "enabled" if wanted else "disabled"
+    host = await at(web_service=FakeUnit(active="inactive", type=kind, condition=condition, file=file))
+    entry = await to(host, config("b", {**QUIET, "/etc/web/x": "1"}))
+    assert (entry.outcome, host.actions()) == ("done", actions)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from nodeagent.core.config import schema
-from nodeagent.core.config.machineconfig import FileEntry
+from nodeagent.core.config.machineconfig import FileEntry, LinkEntry
 from nodeagent.core.config.problems import Location, shown
 
 
@@ -27,7 +27,7 @@ class PathConflicts:
             self._directories.add(path)
         return True
 
-    def check(self, files: Mapping[str, FileEntry], items: Sequence[schema.File], where: Location) -> None:
+    def check(self, files: Mapping[str, FileEntry | LinkEntry], items: Sequence[schema.File], where: Location) -> None:
         """Report all conflicts of ``files``, which were read from ``items`` at ``where``."""
         # A set has no order. It does not matter here, because the problems are sorted when they are reported.
         for path in self._claims.keys() & files.keys():

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
-from nodeagent.core.config import schema
+from nodeagent.core.config import fetched, schema
 from nodeagent.core.config.conflicts import PathConflicts
 from nodeagent.core.config.machineconfig import MAX_ID, MAX_MODE, DirectoryEntry, FileEntry, LinkEntry
 from nodeagent.core.config.paths import MAX_PATH_BYTES, UNIT_DIR, has_control, managed_path_problem
@@ -33,6 +33,8 @@ class FileReader:
 
     def __init__(self, unsupported: UnsupportedSections) -> None:
         self.files: dict[str, FileEntry] = {}
+        # Those that are links to what is fetched.
+        self.fetched: dict[str, LinkEntry] = {}
         self._unsupported = unsupported
         self._unpacked = 0
         self._appended: set[str] = set()
@@ -49,12 +51,18 @@ class FileReader:
             where.bad("path", f"{shown(path)} {problem}" if path else problem)
         _check_mode(file.mode, where)
         user, group = _owner(file.user, "user", where) or 0, _owner(file.group, "group", where) or 0
-        content = b"" if file.contents is None else self._content(file.contents, where)
+        is_fetched = fetched.is_fetched(file)
+        content = b"" if file.contents is None or is_fetched else self._content(file.contents, where)
+        link = fetched.read(file, where) if is_fetched else None
         # Owner, mode and contents are checked under an invalid path too, so that the author gets all problems at once.
         if problem is not None:
             return
-        if path in self.files or path in self._appended:
+        if path in self.files or path in self._appended or path in self.fetched:
             where.bad("path", f"{shown(path)} has two entries")
+        elif link is not None and fetched.is_own(path):
+            self._unsupported.record(f"storage.files[{path}]", file)
+        elif link is not None:
+            self.fetched[path] = link
         elif file.append:
             # The entry adds to a file of the host. Repeating that on a running host would add it twice.
             self._appended.add(path)

@@ -58,9 +58,9 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
     units = read_units(systemd.units or [], conflicts, where.child("systemd.units"))
     for key in ("config", "proxy", "security", "timeouts"):
         unsupported.record(f"ignition.{key}", getattr(ignition, key))
-    conflicts.check(reader.files, files, at_files)
+    conflicts.check({**reader.files, **reader.fetched}, files, at_files)
     check_keys_of_two(config, where)
-    return Ignition(reader.files, units, users, directories, links)
+    return Ignition(reader.files, units, users, directories, {**links, **reader.fetched})
 
 
 def _check_version(ignition: schema.IgnitionSection, where: Location) -> None:

@@ -62,12 +62,17 @@ class DirectoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
-    """A symbolic link. ``target`` is absolute, or relative to the directory of the link."""
+    """A symbolic link. ``target`` is absolute, or relative to the directory of the link.
+
+    ``source`` is the URL of what the link leads to, "" if it is not fetched: see ``core.config.fetched``.
+    """
 
     path: str
     target: str
     user: int | str = 0
     group: int | str = 0
+    # The target has the digest, so that another server of the same content is no change.
+    source: str = field(default="", compare=False)
 
 
 StorageEntry = FileEntry | DirectoryEntry | LinkEntry

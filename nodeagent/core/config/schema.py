@@ -42,7 +42,7 @@ class File(_Object):
     overwrite: bool | None = None
     user: Owner | None = None
     group: Owner | None = None
-    # Compared only, as the headers are: nothing is fetched, and what is appended twice would be there twice.
+    # Compared only, as the headers are: what is appended twice would be there twice.
     append: list[Any] | None = None
 
 

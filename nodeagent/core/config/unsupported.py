@@ -21,7 +21,8 @@ _PROVISION: Final = "is set up when a host is provisioned and cannot change on a
 _IGNITION: Final = "steers Ignition at the first boot and has no effect on a running host"
 
 _WHY: Final[Mapping[str, str]] = {
-    "storage.files": "appends to a file or has HTTP headers, which cannot be repeated safely on a running host",
+    "storage.files": "appends to a file or has HTTP headers, which cannot be repeated safely on a running host, or is "
+    "the image that nodeagent itself is in, which is updated as it was installed",
     "storage.directories": "overwrite would delete what is in a directory of a running host. Without it, mode and "
     "owner of the directory are set; a file in /etc/tmpfiles.d empties one (D) at each boot",
     "storage.links": "hard links, and links below /etc/systemd/system, are not managed on a running host. A symbolic "

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from nodeagent.core.config.file_tree import Directory, FileTreeEntry, expand
+from nodeagent.core.config.fetched import fetched_of
+from nodeagent.core.config.file_tree import Directory, FileTreeEntry, expand, node_of
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, coming_accounts, meaning, with_os_of
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Action, Plan
@@ -134,6 +135,7 @@ class Preflight:
         present = {section for guard in self.ports.guards for section in await guard.as_installed(old, desired.config)}
         check = partial(check_update, on_host=True, accepted=accepted | present, acceptable=acceptable)
         await asyncio.to_thread(check, old, desired.config, desired.config.name)
+        self._check_fetched(old, desired.config)
         restored = await self._restored(old, desired.config)
         basis = replace(basis, restored=restored)
         view = replace(await self.view(old, desired.config), restored=restored)
@@ -207,6 +209,14 @@ class Preflight:
         update.add_notes(*await notes_on_masks(self.ports, update), *await notes_on_install(self.ports, update))
         return update
 
+    def _check_fetched(self, old: MachineConfig, new: MachineConfig) -> None:
+        """Raise ``Unreconcilable`` if the update needs what no feature of this host fetches."""
+        had = expand(old)
+        paths = [path for path, link in fetched_of(new).items() if had.get(path) != node_of(link)]
+        if paths and not any(guard.fetches() for guard in self.ports.guards):
+            message = f"{new.name} has files that are fetched from a server, and this host fetches none"
+            raise Unreconcilable(message, problems=[Problem(path, "is not fetched on this host") for path in paths])
+
     async def _rejected(self, plan: Plan, old: MachineConfig, new: MachineConfig, restored: Files) -> frozenset[Action]:
         return await UnitChecks(self.ports.units).rejected(plan, old, new, self.ports.unit_files, restored)
 
@@ -259,7 +269,9 @@ class Preflight:
         had = expand(update.basis.config) if update.basis is not None else {}
         trees = (expand(update.new), had)
         directories = [path for tree in trees for path, node in tree.items() if isinstance(node, Directory)]
-        survey = await self.ports.files.survey(writes, removes, directories)
+        # What is in the place of a file that is fetched is kept with it: see ``Guard.before_disruption``.
+        copied = [path for path in writes if path not in fetched_of(update.new)]
+        survey = await self.ports.files.survey(copied, removes, directories)
         if obstacles := {**await self._other_owners(update.new, writes), **survey.obstacles}:
             raise Refused(
                 f"{len(obstacles)} paths cannot be written",

@@ -42,6 +42,17 @@ class Guard:
         change, and nothing is left out."""
         return ()
 
+    def fetches(self) -> bool:
+        """Return whether ``fetch`` brings what links of a config lead to (``core.config.fetched``)."""
+        return False
+
+    async def fetch(self, run: Run) -> None:
+        """Bring what the new config names and this host does not have, before the update waits for its turn. It may
+        take minutes, and ends as soon as another config is desired.
+
+        Raises ``Unreachable`` and ``Refused``: the update waits. With a reason of the kind ``REJECTED`` it ends.
+        """
+
     async def not_compared(self, config: MachineConfig) -> Mapping[str, str]:  # noqa: ARG002
         """Return what of the current config is not compared with the host, and why. It raises no error."""
         return {}

@@ -8,15 +8,17 @@ from dataclasses import replace
 from functools import partial
 
 from nodeagent.core.plan.steps import DaemonReload
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, Refused, Unreachable
+from nodeagent.kinds import Kind
 from nodeagent.reasons import Reason
+from nodeagent.tasks import finished_before, running
 from nodeagent.update.ports.coordination import NodeReadiness
 from nodeagent.update.run import Run
 from nodeagent.update.stages.admission import check_start, checked, operation_now, operation_of
 from nodeagent.update.stages.failure import safe_parts_first
 from nodeagent.update.states import Apply, Phase, Superseded, Transition
 from nodeagent.update.steps.units_before import units_before
-from nodeagent.update.wait import retry_on_refusal
+from nodeagent.update.wait import NotNow, retry_on_refusal
 
 
 async def do(run: Run) -> Transition:
@@ -25,12 +27,30 @@ async def do(run: Run) -> Transition:
         raise Superseded
     if (blocked := await _blocked_reboot(run)) is not None and await run.safe_first(run.update, blocked):
         return safe_parts_first(blocked)
+    await _fetch(run)
     await _acquire_all(run)
     for guard in run.ports.guards:
         await guard.before_disruption(run)
     if run.update.plan.drain and run.ports.node is not None:
         return Transition(Phase.DRAINING)
     return await begin_writing(run)
+
+
+async def _fetch(run: Run) -> None:
+    """Let the guards bring what the config names. Raises ``Superseded`` as soon as another one is desired."""
+    for guard in run.ports.guards:
+        if not guard.fetches():
+            continue
+        async with running(guard.fetch(run)) as work:
+            while not await finished_before(work, run.wake, timeout=run.policy.lease_retry):
+                if await run.newer():
+                    raise Superseded
+            try:
+                work.result()
+            except (Unreachable, Refused) as error:
+                if error.reason.kind is Kind.REJECTED:
+                    raise
+                raise NotNow(error.message, reason=error.reason, subject="") from error
 
 
 async def undo(run: Run) -> None:

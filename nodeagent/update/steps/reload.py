@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nodeagent.core.plan.policy import reload
-from nodeagent.core.plan.steps import ActStep, ReloadUnit, RestartUnit
+from nodeagent.core.plan.steps import ActStep, ReloadUnit, RestartUnit, StartUnit
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
@@ -25,7 +25,11 @@ class ReloadWork(UnitWork[ReloadUnit]):
         state = await self.state()
         # A unit that has begun to start, maybe with the previous files, takes no reload yet.
         begun = state.active == "activating" and not restarting(state)
-        return RestartUnit(self.unit) if begun else self.step
+        if begun:
+            return RestartUnit(self.unit)
+        # The condition that kept the boot from starting it may be met by what this update wrote.
+        lacked = state.active == "inactive" and state.type == "oneshot" and state.condition
+        return StartUnit(self.unit) if lacked and not self.run.record.reverting else self.step
 
     async def applies(self) -> str:
         state = await self.state()

@@ -17,7 +17,16 @@ from typing import TypeVar
 from nodeagent import domains
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.change import ChangeKind
-from nodeagent.core.plan.steps import ActStep, RemovePath, RestartUnit, StartUnit, StopUnit, WritePath, step_id
+from nodeagent.core.plan.steps import (
+    ActStep,
+    ReloadUnit,
+    RemovePath,
+    RestartUnit,
+    StartUnit,
+    StopUnit,
+    WritePath,
+    step_id,
+)
 from nodeagent.core.plan.unit_relations import order_after, triggered
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
@@ -141,6 +150,9 @@ class StartWork(RestartWork[StartUnit]):
         if not self.run.record.reverting:
             return self.step
         ran = self.run.record.units_before.states.get(self.unit, "failed") not in DOWN
+        # A reload of the same list has brought its previous configuration back.
+        if ran and any(isinstance(step, ReloadUnit) and step.unit == self.unit for step in self.steps):
+            return self.step
         return RestartUnit(self.unit) if ran else StopUnit(self.unit)
 
     async def applies(self) -> str:
