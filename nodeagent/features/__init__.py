@@ -34,6 +34,7 @@ NAMES: Final = (
     "drift",
     "etcd_guard",
     "etcd_members",
+    "extension_images",
     "fleetlock",
     "fragments",
     "hooks",

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a change of an image needs, which images are merged, and which kept files are not used any more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+from nodeagent.core.config.fetched import SEARCHED, STORES, SUFFIX, digest_at, fetched_of
+from nodeagent.core.config.machineconfig import LinkEntry, MachineConfig
+from nodeagent.core.plan.domain import Domain
+from nodeagent.core.plan.policy import DAEMON_RELOAD, reload, start
+
+UNIT: Final = "systemd-sysext.service"
+
+# It merges again what is there then.
+MERGE: Final = (reload(UNIT),)
+
+DOMAIN: Final = Domain(
+    name="images of system extensions",
+    files=dict.fromkeys((*SEARCHED, *STORES), MERGE),
+    units={UNIT: (DAEMON_RELOAD, *MERGE, start(UNIT))},
+)
+
+# Files that stay although no config of this host needs them: one that waits or failed may come again.
+KEEP_UNUSED: Final = 2
+
+# Where systemd-sysext mounts the extensions that it merges, in the options of its overlays in mountinfo.
+_MERGED = re.compile(r"/run/systemd/sysext/extensions/([^/:,\s]+)/")
+_OVERLAY: Final = " - overlay "
+_HIERARCHIES: Final = (" /usr ", " /opt ")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """``digest`` is as in Ignition: ``sha256-`` or ``sha512-`` and the digest in hexadecimal."""
+
+    path: str
+    digest: str
+    url: str
+
+    @property
+    def name(self) -> str:
+        return name_of(self.path)
+
+    @property
+    def server(self) -> str:
+        """The address without its query, which may be a token."""
+        return without_query(self.url)
+
+    def __str__(self) -> str:
+        kind, _, digits = self.digest.partition("-")
+        return f"{self.name} ({kind}-{digits[:12]})"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file of the cache. ``changed`` is a time."""
+
+    name: str
+    size: int
+    changed: float
+
+
+def name_of(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(SUFFIX)
+
+
+def image_of(link: LinkEntry) -> Image:
+    return Image(link.path, digest_at(link.target), link.source)
+
+
+def images(config: MachineConfig) -> Mapping[str, Image]:
+    """Return the images of a config by path."""
+    return {path: image_of(link) for path, link in fetched_of(config).items()}
+
+
+def merged_names(config: MachineConfig) -> Collection[str]:
+    """Return the names under which systemd-sysext merges images of the config."""
+    links = {path: link for path, link in config.links.items() if path.rpartition("/")[0] in SEARCHED}
+    stored = fetched_of(config)
+    return sorted(
+        name_of(path)
+        for path, link in links.items()
+        if path.endswith(SUFFIX) and (link.source or link.target in stored)
+    )
+
+
+def merged(mountinfo: str) -> frozenset[str] | None:
+    """Return the names of the extensions that are merged; None if the overlays do not show them.
+
+    ``mountinfo`` is that of proc_pid_mountinfo(5).
+    """
+    overlays = [
+        line
+        for line in mountinfo.splitlines()
+        if _OVERLAY in line and any(hierarchy in line for hierarchy in _HIERARCHIES)
+    ]
+    names = frozenset(match[1] for line in overlays for match in _MERGED.finditer(line))
+    return names if names or not overlays else None
+
+
+def surplus(files: Iterable[KeptFile], used: Collection[str], limit: int) -> Iterator[str]:
+    """Yield the names of files to remove. What is ``used`` stays, and of the others the newest, with ``limit`` bytes
+    at most."""
+    unused = sorted((file for file in files if file.name not in used), key=lambda file: (-file.changed, file.name))
+    total = 0
+    for number, file in enumerate(unused):
+        total += file.size
+        if number >= KEEP_UNUSED or total > limit:
+            yield file.name
+
+
+def redirected(url: str, location: str) -> str:
+    """Return the address to which a server redirects. Raises ``ValueError`` with the cause if it is not followed."""
+    target = urljoin(url, location)
+    parts = urlsplit(target)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError("it redirects to an address that is no plain http or https URL")
+    if url.startswith("https:") and parts.scheme != "https":
+        raise ValueError("it redirects from https to http")
+    return target
+
+
+def without_query(url: str) -> str:
+    return url.partition("?")[0].partition("#")[0]
