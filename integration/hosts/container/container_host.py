@@ -49,15 +49,23 @@ _open_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
 class Host(TestHost):
     """Off until boot(); boot again after power_off() or a shutdown from inside."""
 
-    def __init__(self, image: Image, *, disk: str | None = None, read_only: Mapping[str, Path] | None = None) -> None:
+    def __init__(
+        self,
+        image: Image,
+        *,
+        disk: str | None = None,
+        read_only: Mapping[str, Path] | None = None,
+        devices: Sequence[Path] = (),
+    ) -> None:
         """`disk` limits what the host may write to that size in memory (such as "64m"), for tests with a full disk.
 
-        `read_only` binds directories of this machine into the host.
+        `read_only` binds directories of this machine into the host, `devices` its devices.
         """
         self.name = f"na-{secrets.token_hex(4)}"
         self.directory = hosts_directory() / self.name
         self._lock = claim(self.directory)
         binds = [f"--bind-ro={source}:{target}" for target, source in (read_only or {}).items()]
+        binds += [f"--bind={device}" for device in devices]
         self.container = self._install(image, disk, binds)
         _open_hosts.add(self)
 

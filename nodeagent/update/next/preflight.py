@@ -15,7 +15,7 @@ from functools import partial
 from typing import Literal
 
 from nodeagent.core.config.fetched import fetched_of
-from nodeagent.core.config.file_tree import Directory, FileTreeEntry, expand, node_of
+from nodeagent.core.config.file_tree import Directory, FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig, coming_accounts, meaning, with_os_of
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.change import Action, Plan
@@ -56,7 +56,7 @@ from nodeagent.reasons import Reason
 from nodeagent.update.history.lasting import Confirmation
 from nodeagent.update.next.install_notes import notes_on_install
 from nodeagent.update.next.os_fields import NO_OS, first_basis
-from nodeagent.update.next.safeguards import check_login
+from nodeagent.update.next.safeguards import check_fetched, check_login
 from nodeagent.update.next.unit_checks import Files, UnitChecks
 from nodeagent.update.ports.host import MAX_KEPT, Validator
 from nodeagent.update.record import OsProgress, Record
@@ -135,7 +135,7 @@ class Preflight:
         present = {section for guard in self.ports.guards for section in await guard.as_installed(old, desired.config)}
         check = partial(check_update, on_host=True, accepted=accepted | present, acceptable=acceptable)
         await asyncio.to_thread(check, old, desired.config, desired.config.name)
-        self._check_fetched(old, desired.config)
+        check_fetched(self.ports, old, desired.config)
         restored = await self._restored(old, desired.config)
         basis = replace(basis, restored=restored)
         view = replace(await self.view(old, desired.config), restored=restored)
@@ -208,14 +208,6 @@ class Preflight:
         await self._check_paths(update)
         update.add_notes(*await notes_on_masks(self.ports, update), *await notes_on_install(self.ports, update))
         return update
-
-    def _check_fetched(self, old: MachineConfig, new: MachineConfig) -> None:
-        """Raise ``Unreconcilable`` if the update needs what no feature of this host fetches."""
-        had = expand(old)
-        paths = [path for path, link in fetched_of(new).items() if had.get(path) != node_of(link)]
-        if paths and not any(guard.fetches() for guard in self.ports.guards):
-            message = f"{new.name} has files that are fetched from a server, and this host fetches none"
-            raise Unreconcilable(message, problems=[Problem(path, "is not fetched on this host") for path in paths])
 
     async def _rejected(self, plan: Plan, old: MachineConfig, new: MachineConfig, restored: Files) -> frozenset[Action]:
         return await UnitChecks(self.ports.units).rejected(plan, old, new, self.ports.unit_files, restored)

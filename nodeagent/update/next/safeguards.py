@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A config that takes away the last way to log in: an operator has to confirm it."""
+"""What a config must not do: take the last way to log in away unconfirmed, or need what this host does not fetch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
+from nodeagent.core.config.fetched import fetched_of
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand, node_of
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
 from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.core.plan import reconcile
@@ -80,3 +81,12 @@ def _has_key(entry: FileTreeEntry | None) -> bool:
     if not isinstance(entry, RegularFile):
         return False
     return any(ssh_key.is_key(line) for line in entry.content.decode(errors="replace").splitlines())
+
+
+def check_fetched(ports: Ports, old: MachineConfig, new: MachineConfig) -> None:
+    """Raise ``Unreconcilable`` if the update needs what no feature of this host fetches."""
+    had = expand(old)
+    paths = [path for path, link in fetched_of(new).items() if had.get(path) != node_of(link)]
+    if paths and not any(guard.fetches() for guard in ports.guards):
+        message = f"{new.name} has files that are fetched from a server, and this host fetches none"
+        raise Unreconcilable(message, problems=[Problem(path, "is not fetched on this host") for path in paths])

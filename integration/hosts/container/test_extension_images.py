@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images of system extensions on a real systemd: squashfs on loop devices, merged by the real systemd-sysext."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.container.conftest import HostMaker, unavailable
+from integration.hosts.container.container_host import Host
+from integration.hosts.errors import Unavailable
+from integration.hosts.nodeagent_client import UnitSpec, machine_config
+
+SYSEXT = "systemd-sysext.service"
+PATH = "/var/lib/extensions/app.raw"
+KEPT = "/var/lib/nodeagent/fetched"
+VERSION = "/usr/share/app/version"
+PORT = 8099
+# It reads the image when it starts, and does not run with a bad one.
+APP = f"[Service]\nExecStart=/bin/sh -c 'cp {VERSION} /run/app && ! grep bad /run/app && exec sleep infinity'\n"
+POLICY = agent.policy(files={PATH: [f"Reload {SYSEXT}", "Restart app.service"]})
+
+
+@pytest.fixture(scope="module")
+def devices() -> list[Path]:
+    """The loop devices of this machine."""
+    if shutil.which("mksquashfs") is None or shutil.which("losetup") is None:
+        unavailable(Unavailable("mksquashfs or losetup is missing"))
+    if subprocess.run(["losetup", "--find"], capture_output=True, check=False).returncode != 0:
+        unavailable(Unavailable("this machine has no loop devices"))
+    return [Path("/dev/loop-control"), *sorted(Path("/dev").glob("loop[0-9]*"))]
+
+
+class Images:
+    """A directory of images, and a web server of it on the loopback of a host."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.server: subprocess.Popen[bytes] | None = None
+
+    def make(self, version: str, *, release: str = "ID=_any\nEXTENSION_RELOAD_MANAGER=1\n") -> str:
+        """Make the image of a version, and return its hash."""
+        tree = self.directory / f"tree-{version}"
+        for path, text in ((VERSION, version), ("/usr/lib/extension-release.d/extension-release.app", release)):
+            file = tree / path.lstrip("/")
+            file.parent.mkdir(parents=True)
+            file.write_text(f"{text}\n")
+        image = self.directory / f"{version}.raw"
+        subprocess.run(["mksquashfs", tree, image, "-noappend", "-quiet", "-no-progress", "-all-root"], check=True)
+        return f"sha256-{hashlib.sha256(image.read_bytes()).hexdigest()}"
+
+    def serve(self, host: Host) -> None:
+        at = ["--bind", "127.0.0.1", "--directory", str(self.directory), str(PORT)]
+        network = f"--net=/proc/{host.container.leader}/ns/net"
+        self.server = subprocess.Popen(
+            ["nsenter", network, sys.executable, "-m", "http.server", *at], stderr=subprocess.DEVNULL
+        )
+
+    def close(self) -> None:
+        if self.server is not None:
+            self.server.kill()
+            self.server.wait()
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Iterator[Images]:
+    made = Images(tmp_path)
+    yield made
+    made.close()
+
+
+def config(name: str, version: str, wanted: str) -> str:
+    """Return a config that enables systemd-sysext, with an image if there is a version."""
+    made = json.loads(machine_config(name, files={}, units={SYSEXT: UnitSpec(enabled=True)}))
+    contents = {"source": f"http://127.0.0.1:{PORT}/{version}.raw", "verification": {"hash": wanted}}
+    made["spec"]["config"]["storage"] = {"files": [{"path": PATH, "contents": contents}] if version else []}
+    return json.dumps(made)
+
+
+def test_images_are_merged_replaced_reverted_and_unmerged(
+    make_node: HostMaker, devices: list[Path], images: Images
+) -> None:
+    files = {agent.POLICY: POLICY, "/etc/systemd/system/app.service": APP}
+    host = make_node(files=files, devices=devices, settings={"reboot": {"allow": False}})
+    images.serve(host)
+    one, two, bad = images.make("1"), images.make("2"), images.make("bad")
+    unfit = images.make("3", release="ID=another")
+
+    # The first image, with the unit that merges it.
+    agent.apply(host, config("one", "1", one))
+    agent.wait_done(host, "one")
+    assert (host.read_text(VERSION), host.read_text("/run/app"), host.is_active("app.service")) == ("1\n", "1\n", True)
+    assert host.run(["readlink", PATH]).stdout.strip() == f"{KEPT}/{one}.raw"
+
+    agent.apply(host, config("two", "2", two))
+    agent.wait_done(host, "two")
+    assert (host.read_text(VERSION), host.read_text("/run/app")) == ("2\n", "2\n")
+
+    # The unit does not run with the next one, and systemd-sysext ignores another.
+    for name, version, wanted, reason in (("bad", "bad", bad, ""), ("unfit", "3", unfit, "ExtensionNotMerged")):
+        agent.apply(host, config(name, version, wanted))
+        entry = agent.wait_outcome(host, name)
+        assert (entry["outcome"], reason in ("", entry["reason"])) == ("reverted", True), entry
+        assert (host.read_text(VERSION), host.read_text("/run/app")) == ("2\n", "2\n")
+        assert host.is_active("app.service")
+
+    # Another content, and an image that the server does not have yet.
+    agent.apply(host, config("other", "1", two.replace("sha256-", "sha256-0")[:71]))
+    assert agent.wait_outcome(host, "other")["reason"] == "ExtensionDigest"
+    agent.apply(host, config("late", "4", f"sha256-{'0' * 64}"))
+    agent.wait_phase(host, "Leasing", reason="ExtensionUnreachable")
+    four = images.make("4")
+    agent.apply(host, config("four", "4", four))
+    agent.wait_done(host, "four")
+    assert host.read_text(VERSION) == "4\n"
+
+    # A boot merges it, too.
+    with host.rebooting():
+        host.run(["systemctl", "reboot"])
+    agent.wait_daemon(host)
+    assert host.read_text(VERSION) == "4\n"
+    agent.apply(host, config("none", "", ""))
+    agent.wait_done(host, "none")
+    assert not host.exists(VERSION)
+    assert not host.exists(PATH)
+    assert host.reboots == 0
+
+
+def test_an_image_that_ignition_wrote_is_taken_over(make_node: HostMaker, devices: list[Path], images: Images) -> None:
+    host = make_node(devices=devices)
+    wanted = images.make("1")
+    host.write(PATH, (images.directory / "1.raw").read_bytes())
+    host.run(["systemctl", "enable", "--now", SYSEXT])
+    assert host.read_text(VERSION) == "1\n"
+    # No server is there.
+    agent.apply(host, config("one", "1", wanted))
+    agent.wait_done(host, "one")
+    assert host.run(["readlink", PATH]).stdout.strip() == f"{KEPT}/{wanted}.raw"
+    assert host.read_text(VERSION) == "1\n"
+    assert agent.history(host)[0]["outcome"] == "done"
