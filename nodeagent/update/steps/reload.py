@@ -27,9 +27,12 @@ class ReloadWork(UnitWork[ReloadUnit]):
         begun = state.active == "activating" and not restarting(state)
         if begun:
             return RestartUnit(self.unit)
-        # The condition that kept the boot from starting it may be met by what this update wrote.
-        lacked = state.active == "inactive" and state.type == "oneshot" and state.condition
-        return StartUnit(self.unit) if lacked and not self.run.record.reverting else self.step
+        if self.run.record.reverting or state.active != "inactive" or state.type != "oneshot":
+            return self.step
+        # The condition that kept the boot from starting it may be met by what this update wrote. One that is started
+        # anyway comes before the restarts, as its reload would: they may need what it does.
+        started = any(isinstance(step, StartUnit) and step.unit == self.unit for step in self.steps)
+        return StartUnit(self.unit) if state.condition or started else self.step
 
     async def applies(self) -> str:
         state = await self.state()

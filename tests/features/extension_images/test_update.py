@@ -12,7 +12,7 @@ import pytest
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.core.config.fetched import kept_at
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
-from nodeagent.core.config.machineconfig import LinkEntry, MachineConfig
+from nodeagent.core.config.machineconfig import LinkEntry, MachineConfig, UnitEntry
 from nodeagent.core.plan.policy import Entry, restart
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.features.extension_images.cache import ImageCache
@@ -30,7 +30,8 @@ pytestmark = pytest.mark.looptime
 
 PATH = "/var/lib/extensions/app.raw"
 ENTRIES = {key: Entry(key, actions) for key, actions in DOMAIN.files.items() if isinstance(actions, tuple)}
-RULED = replace(POLICY, files={**POLICY.files, **ENTRIES})
+UNITS = {key: Entry(key, actions) for key, actions in DOMAIN.units.items() if isinstance(actions, tuple)}
+RULED = replace(POLICY, files={**POLICY.files, **ENTRIES}, units={**POLICY.units, **UNITS})
 # An admin names the unit that uses the image.
 MERGE = ENTRIES["/var/lib/extensions"].actions
 NAMED = replace(RULED, files={**RULED.files, PATH: Entry(PATH, (*MERGE, restart("app.service")))})
@@ -140,6 +141,16 @@ async def test_the_first_image_starts_the_unit_and_the_next_reloads_it(tmp_path:
     assert (host.actions(), link(host)) == ([f"reload {UNIT}"], "")
     assert host.cache is not None
     assert [held for _, held in host.cache.fetched] == [False, False], "they are fetched before the lease"
+
+
+async def test_a_config_that_enables_the_unit_starts_it_before_what_uses_the_image(tmp_path: Path) -> None:
+    host = await at(tmp_path, None, active="inactive", file="disabled")
+    host.world.units[UNIT].wanted_by = ()
+    host.world.unit_texts[UNIT] = b"[Install]\nWantedBy=sysinit.target\n"
+    host.policy = NAMED
+    enabled = {UNIT: UnitEntry(UNIT, enabled=True)}
+    assert await to(host, replace(with_image("b", 1), units=enabled)) == "done"
+    assert host.actions() == ["daemon-reload", f"restart {UNIT}", "restart app.service"]
 
 
 async def test_the_policy_names_the_units_that_use_an_image(tmp_path: Path) -> None:
