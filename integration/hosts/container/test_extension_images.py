@@ -21,7 +21,7 @@ from integration.hosts.nodeagent_client import UnitSpec, machine_config
 
 SYSEXT = "systemd-sysext.service"
 PATH = "/var/lib/extensions/app.raw"
-KEPT = "/var/lib/nodeagent/fetched"
+KEPT = "/var/lib/nodeagent-fetched"
 VERSION = "/usr/share/app/version"
 PORT = 8099
 # It reads the image when it starts, and does not run with a bad one.

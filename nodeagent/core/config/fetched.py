@@ -17,7 +17,8 @@ from nodeagent.core.config.machineconfig import LinkEntry, MachineConfig
 from nodeagent.core.config.paths import has_control
 from nodeagent.core.config.problems import Location, shown
 
-KEPT: Final = "/var/lib/nodeagent/fetched"
+# Not below the store, which a policy of SELinux lets few programs read.
+KEPT: Final = "/var/lib/nodeagent-fetched"
 SUFFIX: Final = ".raw"
 # Where systemd-sysext(8) looks for images, without /run, which is emptied.
 SEARCHED: Final = ("/etc/extensions", "/var/lib/extensions")

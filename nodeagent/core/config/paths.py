@@ -49,6 +49,7 @@ _TREES: Final[dict[str, str | None]] = {
     "/sysroot": _READ_ONLY,
     "/ostree": _READ_ONLY,
     "/var/lib/nodeagent": _OURS,
+    "/var/lib/nodeagent-fetched": _OURS,
     "/etc/nodeagent/machineconfig.yaml": _OURS,
     "/etc/machine-config-daemon/currentconfig": _STATE,
     "/etc/machine-config-daemon/currentimage": _STATE,

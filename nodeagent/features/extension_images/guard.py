@@ -56,6 +56,8 @@ class ImageGuard(Guard):
     ) -> None:
         self._cache, self._store, self._units, self._load = cache, store, units, load
         self._mountinfo = mountinfo
+        # The current and the previous config of the last look for images that nothing needs.
+        self._pruned = ("", "")
 
     def fetches(self) -> bool:
         return self._cache.settings.max_bytes > 0
@@ -107,8 +109,12 @@ class ImageGuard(Guard):
         """Remove images that nothing needs any more. Returns the seconds until the next look."""
         if (await self._store.load()).phase is not Phase.IDLE:
             return PRUNE_EVERY
+        digests = (await self._store.current(), await self._store.previous())
+        # A large config takes a moment to parse, and this is called in each turn of the loop.
+        if digests == self._pruned:
+            return PRUNE_EVERY
         used: set[str] = set()
-        for digest in (await self._store.current(), await self._store.previous()):
+        for digest in digests:
             try:
                 config = (await self._load(digest)).config if digest else None
             except InvalidInput:
@@ -117,6 +123,7 @@ class ImageGuard(Guard):
             if config is not None:
                 used.update(await self._needed(config))
         await self._cache.prune(used)
+        self._pruned = digests
         return PRUNE_EVERY
 
     async def _previous(self) -> MachineConfig:

@@ -278,6 +278,6 @@ async def test_images_of_both_configs_stay(tmp_path: Path) -> None:
     for number in range(2, 8):
         assert await to(host, with_image(f"c{number}", number)) == "done"
     await host.guard().prune()
-    names = {path.name for path in (tmp_path / "var/lib/nodeagent/fetched").iterdir()}
+    names = {path.name for path in (tmp_path / "var/lib/nodeagent-fetched").iterdir()}
     assert {f"{digest(6)}.raw", f"{digest(7)}.raw"} <= names
     assert len(names) == 4
