@@ -55,17 +55,17 @@ class Host(TestHost):
         *,
         disk: str | None = None,
         read_only: Mapping[str, Path] | None = None,
-        devices: Sequence[Path] = (),
+        devices: Mapping[str, Path] | None = None,
     ) -> None:
         """`disk` limits what the host may write to that size in memory (such as "64m"), for tests with a full disk.
 
-        `read_only` binds directories of this machine into the host, `devices` its devices.
+        `read_only` binds directories of this machine into the host, `devices` its device nodes.
         """
         self.name = f"na-{secrets.token_hex(4)}"
         self.directory = hosts_directory() / self.name
         self._lock = claim(self.directory)
         binds = [f"--bind-ro={source}:{target}" for target, source in (read_only or {}).items()]
-        binds += [f"--bind={device}" for device in devices]
+        binds += [f"--bind={source}:{target}" for target, source in (devices or {}).items()]
         self.container = self._install(image, disk, binds)
         _open_hosts.add(self)
 

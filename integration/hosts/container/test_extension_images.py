@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,19 +26,27 @@ PATH = "/var/lib/extensions/app.raw"
 KEPT = "/var/lib/nodeagent-fetched"
 VERSION = "/usr/share/app/version"
 PORT = 8099
+LOOPS = 64
 # It reads the image when it starts, and does not run with a bad one.
 APP = f"[Service]\nExecStart=/bin/sh -c 'cp {VERSION} /run/app && ! grep bad /run/app && exec sleep infinity'\n"
 POLICY = agent.policy(files={PATH: [f"Reload {SYSEXT}", "Restart app.service"]})
 
 
 @pytest.fixture(scope="module")
-def devices() -> list[Path]:
-    """The loop devices of this machine."""
+def devices(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Nodes of loop devices. Those of this machine come and go, and a container makes none."""
     if shutil.which("mksquashfs") is None or shutil.which("losetup") is None:
         unavailable(Unavailable("mksquashfs or losetup is missing"))
     if subprocess.run(["losetup", "--find"], capture_output=True, check=False).returncode != 0:
         unavailable(Unavailable("this machine has no loop devices"))
-    return [Path("/dev/loop-control"), *sorted(Path("/dev").glob("loop[0-9]*"))]
+    control = Path("/dev/loop-control")
+    nodes = {str(control): control}
+    directory = tmp_path_factory.mktemp("dev")
+    for number in range(LOOPS):
+        node = directory / f"loop{number}"
+        os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(7, number))
+        nodes[f"/dev/{node.name}"] = node
+    return nodes
 
 
 class Images:
@@ -86,7 +96,7 @@ def config(name: str, version: str, wanted: str) -> str:
 
 
 def test_images_are_merged_replaced_reverted_and_unmerged(
-    make_node: HostMaker, devices: list[Path], images: Images
+    make_node: HostMaker, devices: Mapping[str, Path], images: Images
 ) -> None:
     files = {agent.POLICY: POLICY, "/etc/systemd/system/app.service": APP}
     host = make_node(files=files, devices=devices, settings={"reboot": {"allow": False}})
@@ -134,7 +144,9 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
     assert host.reboots == 0
 
 
-def test_an_image_that_ignition_wrote_is_taken_over(make_node: HostMaker, devices: list[Path], images: Images) -> None:
+def test_an_image_that_ignition_wrote_is_taken_over(
+    make_node: HostMaker, devices: Mapping[str, Path], images: Images
+) -> None:
     host = make_node(devices=devices)
     wanted = images.make("1")
     host.write(PATH, (images.directory / "1.raw").read_bytes())
