@@ -56,10 +56,10 @@ class Images:
         self.directory = directory
         self.server: subprocess.Popen[bytes] | None = None
 
-    def make(self, version: str, *, release: str = "ID=_any\nEXTENSION_RELOAD_MANAGER=1\n") -> str:
+    def make(self, version: str, *, name: str = "app", release: str = "ID=_any\nEXTENSION_RELOAD_MANAGER=1\n") -> str:
         """Make the image of a version, and return its hash."""
         tree = self.directory / f"tree-{version}"
-        for path, text in ((VERSION, version), ("/usr/lib/extension-release.d/extension-release.app", release)):
+        for path, text in ((VERSION, version), (f"/usr/lib/extension-release.d/extension-release.{name}", release)):
             file = tree / path.lstrip("/")
             file.parent.mkdir(parents=True)
             file.write_text(f"{text}\n")
@@ -87,11 +87,17 @@ def images(tmp_path: Path) -> Iterator[Images]:
     made.close()
 
 
-def config(name: str, version: str, wanted: str) -> str:
-    """Return a config that enables systemd-sysext, with an image if there is a version."""
+def config(name: str, **images: tuple[str, str]) -> str:
+    """Return a config that enables systemd-sysext, with images by their names: the version and the hash of each."""
     made = json.loads(machine_config(name, files={}, units={SYSEXT: UnitSpec(enabled=True)}))
-    contents = {"source": f"http://127.0.0.1:{PORT}/{version}.raw", "verification": {"hash": wanted}}
-    made["spec"]["config"]["storage"] = {"files": [{"path": PATH, "contents": contents}] if version else []}
+    files = [
+        {
+            "path": f"/var/lib/extensions/{image}.raw",
+            "contents": {"source": f"http://127.0.0.1:{PORT}/{version}.raw", "verification": {"hash": wanted}},
+        }
+        for image, (version, wanted) in images.items()
+    ]
+    made["spec"]["config"]["storage"] = {"files": files}
     return json.dumps(made)
 
 
@@ -102,33 +108,37 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
     host = make_node(files=files, devices=devices, settings={"reboot": {"allow": False}})
     images.serve(host)
     one, two, bad = images.make("1"), images.make("2"), images.make("bad")
-    unfit = images.make("3", release="ID=another")
+    unfit = images.make("3", name="tool", release="ID=another")
 
     # The first image, with the unit that merges it.
-    agent.apply(host, config("one", "1", one))
+    agent.apply(host, config("one", app=("1", one)))
     agent.wait_done(host, "one")
     assert (host.read_text(VERSION), host.read_text("/run/app"), host.is_active("app.service")) == ("1\n", "1\n", True)
     assert host.run(["readlink", PATH]).stdout.strip() == f"{KEPT}/{one}.raw"
 
-    agent.apply(host, config("two", "2", two))
+    agent.apply(host, config("two", app=("2", two)))
     agent.wait_done(host, "two")
     assert (host.read_text(VERSION), host.read_text("/run/app")) == ("2\n", "2\n")
 
     # The unit does not run with the next one, and systemd-sysext ignores another.
-    for name, version, wanted, reason in (("bad", "bad", bad, ""), ("unfit", "3", unfit, "ExtensionNotMerged")):
-        agent.apply(host, config(name, version, wanted))
+    worse = {
+        "bad": ({"app": ("bad", bad)}, "Reverted"),
+        "unfit": ({"app": ("2", two), "tool": ("3", unfit)}, "ExtensionNotMerged"),
+    }
+    for name, (named, reason) in worse.items():
+        agent.apply(host, config(name, **named))
         entry = agent.wait_outcome(host, name)
-        assert (entry["outcome"], reason in ("", entry["reason"])) == ("reverted", True), entry
+        assert (entry["outcome"], entry["reason"]) == ("reverted", reason), entry
         assert (host.read_text(VERSION), host.read_text("/run/app")) == ("2\n", "2\n")
         assert host.is_active("app.service")
 
     # Another content, and an image that the server does not have yet.
-    agent.apply(host, config("other", "1", two.replace("sha256-", "sha256-0")[:71]))
+    agent.apply(host, config("other", app=("1", f"sha256-{'1' * 64}")))
     assert agent.wait_outcome(host, "other")["reason"] == "ExtensionDigest"
-    agent.apply(host, config("late", "4", f"sha256-{'0' * 64}"))
+    agent.apply(host, config("late", app=("4", f"sha256-{'0' * 64}")))
     agent.wait_phase(host, "Leasing", reason="ExtensionUnreachable")
     four = images.make("4")
-    agent.apply(host, config("four", "4", four))
+    agent.apply(host, config("four", app=("4", four)))
     agent.wait_done(host, "four")
     assert host.read_text(VERSION) == "4\n"
 
@@ -137,7 +147,7 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
         host.run(["systemctl", "reboot"])
     agent.wait_daemon(host)
     assert host.read_text(VERSION) == "4\n"
-    agent.apply(host, config("none", "", ""))
+    agent.apply(host, config("none"))
     agent.wait_done(host, "none")
     assert not host.exists(VERSION)
     assert not host.exists(PATH)
@@ -153,7 +163,7 @@ def test_an_image_that_ignition_wrote_is_taken_over(
     host.run(["systemctl", "enable", "--now", SYSEXT])
     assert host.read_text(VERSION) == "1\n"
     # No server is there.
-    agent.apply(host, config("one", "1", wanted))
+    agent.apply(host, config("one", app=("1", wanted)))
     agent.wait_done(host, "one")
     assert host.run(["readlink", PATH]).stdout.strip() == f"{KEPT}/{wanted}.raw"
     assert host.read_text(VERSION) == "1\n"
