@@ -123,6 +123,7 @@ def test_the_checker_sees_what_it_should() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.cluster_failure("two agents take the lease at the same moment")
+@pytest.mark.finding("cluster: exclusion in a fleet", "A node never has two holders of its lease.")
 async def test_a_fleet_and_its_doubles(cluster: Cluster, make_node: MakeNode) -> None:
     nodes = [await asyncio.to_thread(make_node) for _ in range(NODES)]
     chance = random.Random(7)
@@ -173,6 +174,7 @@ async def test_a_fleet_and_its_doubles(cluster: Cluster, make_node: MakeNode) ->
     "two nodes drain at once and wait for each other's budgets",
     "takes the slot before the lease, and gives it back after the lease",
 )
+@pytest.mark.finding("cluster: exclusion in a fleet", "No more nodes of a pool are disrupted than it has slots.")
 async def test_an_update_of_a_whole_pool(
     cluster: Cluster, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,9 @@ def test_the_requests_at_rest() -> None:
     assert all(each["requests_per_second_and_node"] <= 0.02 for each in found)
 
 
+@pytest.mark.finding(
+    "cluster: a queue of thousands", "Nodes that wait send few requests, report their wait once, and no slot is idle."
+)
 def test_the_requests_of_nodes_that_wait() -> None:
     """A fifth of 5,000 nodes and 50 slots, for which the aim is 100 requests a second."""
     found = waiting_line.queue(1_000, 10, 600.0, 900.0)

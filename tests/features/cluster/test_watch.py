@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -240,6 +240,54 @@ async def test_after_an_outage_the_watch_begins_after_a_pause() -> None:
         await until(lambda: api.watches, 40.0)
         assert asyncio.get_running_loop().time() - began >= 5.9
         assert api.asked["GET nodes"] == 2
+
+
+@pytest.mark.finding(
+    "cluster: agents after an outage", "They read their Nodes again spread over an interval, however they found it."
+)
+async def test_a_fleet_spreads_after_half_an_hour_without_the_server() -> None:
+    """All were at rest, and each began at another time."""
+
+    class Away(MemoryClient):
+        failed = 0
+
+        async def _once(self, *request: Any) -> Any:
+            if away:
+                self.failed += 1
+                raise NoAnswer("away")
+            return await super()._once(*request)
+
+        async def parts(self, url: str, accept: str, seconds: float) -> AsyncGenerator[bytes]:
+            async for part in super().parts(url, accept, seconds):
+                yield part
+                if away:
+                    raise NoAnswer("cut")
+
+    away, agents = False, 60
+    apis = [Api() for _ in range(agents)]
+    clients = [Away(api, LoopClock(), asyncio.get_running_loop().time) for api in apis]
+    async with AsyncExitStack() as stack:
+        for api, client in zip(apis, clients, strict=True):
+            node(api)
+            await stack.enter_async_context(agent(api, client))
+        await asyncio.sleep(5 * MINUTES)
+        away = True
+        # What ends the watches.
+        for api in apis:
+            api.heartbeat(1)
+        await asyncio.sleep(30 * MINUTES)
+        # A read is three attempts, and the pauses grow from 5 to 300 seconds.
+        assert all(3 <= client.failed <= 3 * (30 * MINUTES / 300 + 7) for client in clients)
+        away, returned = False, asyncio.get_running_loop().time()
+        watched = [len(api.watches) for api in apis]
+        # Two of the intervals between two attempts, which have grown to five minutes.
+        async with asyncio.timeout(2 * 300.0):
+            while any(len(api.watches) == count for api, count in zip(apis, watched, strict=True)):
+                await asyncio.sleep(1.0)
+        begun = [api.watches[count][0] - returned for api, count in zip(apis, watched, strict=True)]
+    busiest = max(sum(at <= each < at + 10.0 for each in begun) for at in begun)
+    assert busiest <= agents / 4
+    assert max(begun) <= 1.2 * 300 + 1.2 * 30 + 5
 
 
 async def test_a_watch_that_ends_in_time_continues_at_its_position() -> None:
