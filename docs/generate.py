@@ -49,6 +49,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 answers = importlib.import_module("answers")
 figures = importlib.import_module("figures")
 findings = importlib.import_module("findings")
+growth_figure = importlib.import_module("growth_figure")
 lists = importlib.import_module("lists")
 plan_figure = importlib.import_module("plan_figure")
 tables = importlib.import_module("tables")
@@ -596,6 +597,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "docs/development/architecture.svg": figures.architecture,
     "docs/explanation/timeline.svg": figures.timeline,
     "docs/plan.svg": plan_picture,
+    "docs/research/fleet.svg": growth_figure.growth,
     "docs/research/rollout.svg": figures.rollout,
 }
 

@@ -88,7 +88,7 @@ def queue(nodes: int, slots: int, hold: float, until: float) -> dict[str, object
         "updates": taken,
         "seconds": round(seconds),
         "complete": taken == nodes,
-        "requests_per_second": round((attempts - taken) / seconds, 1),
+        "requests_per_second": round((attempts - taken) / seconds, 3),
         "requests_per_second_in_the_first_minute": round(first / 60, 1),
         "attempts_per_node": round(attempts / nodes, 1),
         "texts_per_node": round(reporter.news / nodes, 2),
