@@ -55,10 +55,9 @@ LEAD_POLL: Final = 15.0
 # Seconds between the two lists that must be empty.
 SETTLE: Final = 5.0
 
-# Evictions between two checks of the lease: a node has 110 pods by default, and the API server has other clients. The
-# first ones are few, and the others only as many where an answer took no longer than QUICK seconds.
+# Evictions between two checks of the lease: a node has 110 pods by default, and the API server has other clients.
 TOGETHER: Final = 20
-FIRST_TOGETHER: Final = 4
+# Seconds after which an eviction is slow. So are all of its namespace then, of which one is made at a time.
 QUICK: Final = 2.0
 # Seconds that an eviction is waited for: an API server gives up then. A policy compares it with each pod of its
 # namespace, which takes a quarter of that for 30,000 pods.
@@ -228,7 +227,8 @@ class DrainRounds:
         self._policy = policy
         # By the uid of the pod: a new pod of the same name starts again.
         self._tries: dict[str, _Try] = {}
-        self._together = FIRST_TOGETHER
+        # By namespace: whether the last eviction there was slow.
+        self._slow: dict[str, bool] = {}
         self._started = False
         self._empty_since: float | None = None
         # Whether a DaemonSet exists, by namespace and name. Each is read once.
@@ -273,16 +273,14 @@ class DrainRounds:
         self._empty_since = None
         free = [pod for pod in going if pod["metadata"]["uid"] not in protected.keys() | later.keys()]
         due = [pod for pod in free if not pod["metadata"].get("deletionTimestamp") and self._of(pod).due <= now]
-        first = 0
-        while first < len(due):
+        first = True
+        while due:
             # A round may take long, so the first check is not enough.
-            if first:
+            if not first:
                 await check_lease()
-            group = due[first : first + self._together]
-            first, began = first + len(group), self._clock.monotonic()
+            group, first = self._group(due), False
+            due = [pod for pod in due if pod not in group]
             await asyncio.gather(*(self._evict(pod) for pod in group))
-            quick = self._clock.monotonic() - began <= QUICK
-            self._together = TOGETHER if quick else max(1, len(group) // 2)
         self.remaining = remaining()
         return False
 
@@ -297,6 +295,23 @@ class DrainRounds:
         )
         return {pod["metadata"]["uid"]: (PodWait.LATER, enumerated(now)) for pod in going if order.step(pod) > step}
 
+    def _group(self, due: Sequence[Pod]) -> Sequence[Pod]:
+        """Return the pods to evict next: one of each namespace whose pace is not known, and one of all slow ones.
+
+        A policy may compare an eviction with all pods of its namespace. Together such evictions take so long that each
+        is given up.
+        """
+        group: list[Pod] = []
+        once: set[str] = set()
+        for pod in due:
+            namespace = pod["metadata"]["namespace"]
+            slow = self._slow.get(namespace)
+            key = "" if slow else namespace
+            if slow is False or key not in once:
+                group.append(pod)
+                once.add(key)
+        return group[:TOGETHER]
+
     def _of(self, pod: Pod) -> _Try:
         return self._tries.setdefault(pod["metadata"]["uid"], _Try())
 
@@ -304,6 +319,7 @@ class DrainRounds:
         meta, tries = pod["metadata"], self._of(pod)
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
         tries.count += 1
+        began = self._clock.monotonic()
         try:
             await self._client.create(path, eviction(pod), throttled=1, timeout=EVICTION_TIMEOUT)
         except (Unreachable, Retryable, Refused, Terminal) as fault:
@@ -315,7 +331,9 @@ class DrainRounds:
             # An accepted eviction may have no effect, so it is repeated later.
             tries.cause, tries.words = None, ""
             pause = pause_after(tries.count, None)
-        tries.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
+        now = self._clock.monotonic()
+        self._slow[meta["namespace"]] = now - began > QUICK
+        tries.due = now + jittered(pause, random.random())  # noqa: S311
 
     def _remaining(self, pod: Pod, protected: EvictionClass | None, later: tuple[PodWait, str] | None) -> Remaining:
         if protected is not None:
