@@ -54,6 +54,18 @@ class Option(NamedTuple):
         return tuple(name for name, _ in self.takes)
 
 
+class Extension(NamedTuple):
+    """Options that a feature adds to ``command`` of the base. ``help`` is a phrase that its help ends with.
+
+    ``module`` has ``add_arguments``, and ``run``, which returns None where none of the options is given: then the
+    command does what it does without the feature.
+    """
+
+    command: str
+    help: str
+    module: str
+
+
 class StatusRows(NamedTuple):
     """Rows of a feature in ``nodeagent status``. ``module`` has ``rows(part, now)``, which returns labels and texts.
 

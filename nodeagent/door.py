@@ -11,11 +11,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nodeagent import installed
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.self_check import OsService, SelfCheck
+from nodeagent.errors import InvalidInput
 from nodeagent.host.dbus.client import Bus
 from nodeagent.kinds import ReasonEnum
+from nodeagent.reasons import Reason
 from nodeagent.report.event_view import EventView
 from nodeagent.report.part_view import PartView
 from nodeagent.report.status import Status
@@ -221,3 +224,17 @@ class Door:
     # Returns the same for the check of an installation, by any user and without the daemon. Raises ``AgentError``.
     os_service: Callable[[Bus, bool], Awaitable[OsService | None]] | None = None
     open: Callable[[Base], Feature] | None = None
+
+
+def request_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return those of a request that features add (``commands.Option``), as far as they are given.
+
+    Raises ``InvalidInput``.
+    """
+    given = {name: options[name] for option in installed.options() for name in option.names if options.get(name)}
+    if wrong := [name for name, value in given.items() if not isinstance(value, str)]:
+        raise InvalidInput(f"{wrong[0]} must be a text", reason=Reason.BAD_OPTION)
+    for door in installed.doors():
+        if door.check_request is not None:
+            door.check_request(given)
+    return given

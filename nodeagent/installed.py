@@ -97,6 +97,12 @@ def domains() -> Sequence[Any]:
     return listed
 
 
+def options() -> Sequence[Any]:
+    """Return the options that the features of ``nodeagent.features`` add to a request (``commands.Option``)."""
+    listed: Sequence[Any] = import_module("nodeagent.features").options()
+    return listed
+
+
 @contextmanager
 def replaced(others: Sequence[Declared]) -> Iterator[None]:
     """Inside, these doors are installed and no others. For tests."""

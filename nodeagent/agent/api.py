@@ -192,6 +192,7 @@ class Api:
             "update_id": cancelled.update_id,
             "effect": str(cancelled.effect),
             "applied": cancelled.applied,
+            **({"reboot": cancelled.reboot} if cancelled.reboot else {}),
             "current": self.report.status.current,
             "desired_by": "file" if self.desired_path else "cluster",
         }

@@ -34,6 +34,7 @@ from nodeagent.update.next.desired import DesiredReader
 from nodeagent.update.next.idle import Load
 from nodeagent.update.next.next_update import NextUpdate
 from nodeagent.update.next.preflight import Desired, Preflight
+from nodeagent.update.next.requested_reboot import begin_reboot
 from nodeagent.update.next.requests import close_interrupted, unusable
 from nodeagent.update.next.staged_plan import PlanStaging
 from nodeagent.update.next.unmerged import leave_unmerged
@@ -51,6 +52,9 @@ from nodeagent.update.stages.after_boot import record_clean_shutdown
 from nodeagent.update.stages.failure import abort, bug
 from nodeagent.update.states import INTERRUPTED, Phase, Transition, Unreleased
 from nodeagent.update.wait import CONFIG, FAULT, STORE, Pauses, Waiting, wait_of
+
+# Seconds until a requested reboot is tried again that cannot begin now.
+REQUEST_RETRY = 30.0
 
 
 class Loop:
@@ -207,6 +211,8 @@ class Loop:
         record = self._waits.record = await self._plans.tidy(await self.ports.store.load())
         if isinstance(record.leg, Unreleased):
             return await self._release(record)
+        if (reboot := await self._requested_reboot(record, at_once=True)) is not None:
+            return await self._run_and_judge(reboot)
         self._waits.begin()
         try:
             # Cleared before the config is read: a change during the read sets it again, and the update notices.
@@ -216,14 +222,14 @@ class Loop:
             if isinstance(error, InvalidInput | Unreconcilable):
                 await self._refuse(record, error)
                 # The same input gives the same answer.
-                return None
+                return await self._without_update(None)
             if isinstance(error, ServiceUnavailable) and not self._waits.overdue:
                 return self._waits.report(wait_of(error))
             if isinstance(error, Retryable) and (seconds := self._faults.next()) is not None:
                 narrate(self.ports, record, Warned, f"{error}; looking again", error.reason)
                 return seconds
             await self._refuse(record, error)
-            return self._refusals.next()
+            return await self._without_update(self._refusals.next())
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
             await self._refuse(record, bug(self.ports.reporter, error, "the preparation of an update"))
             return self._refusals.next()
@@ -232,7 +238,33 @@ class Loop:
         self._faults.forget()
         self._waits.end()
         if update is None:
-            return await self._at_rest() if self._at_rest is not None else None
+            return await self._without_update(await self._at_rest() if self._at_rest is not None else None)
+        return await self._run_and_judge(update)
+
+    async def _without_update(self, delay: float | None) -> float | None:
+        """Begin the reboot that is requested, if it may begin. Otherwise return ``delay``, or less."""
+        reboot = await self._requested_reboot(await self.ports.store.load(), at_once=False)
+        if reboot is not None:
+            return await self._run_and_judge(reboot)
+        pending = self.ports.reboot_requests.pending() is not None
+        return min(delay or REQUEST_RETRY, REQUEST_RETRY) if pending else delay
+
+    async def _requested_reboot(self, record: Record, *, at_once: bool) -> Update | None:
+        """Begin the reboot that is requested. None if there is none that may begin now."""
+        requested = self.ports.reboot_requests.pending()
+        if requested is None or (at_once and not requested.at_once):
+            return None
+        # The desired config may change from here on.
+        self._update_wake.clear()
+        beside = self._next_update.wanted
+        update = await begin_reboot(self.ports, self._load, record, requested, self.executor.attempt)
+        if update is not None:
+            # What is refused is reported again afterwards.
+            self._refused = ""
+            update.beside = beside.source.digest if beside is not None else ""
+        return update
+
+    async def _run_and_judge(self, update: Update) -> float | None:
         safe = bool(update.record.safe_for)
         outcome = await self._run(update)
         if outcome is RunResult.DEGRADED and (safe or self.ports.offer.is_on):

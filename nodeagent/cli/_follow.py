@@ -39,7 +39,8 @@ from nodeagent.update.states import Phase
 # Draws a status; None: the daemon does not run.
 Show = Callable[[dict[str, Any] | None], None]
 
-# Requests an update. The answer has the name of its config, and its digest, "" where that is not known.
+# Requests an update. The answer has the name of its config, and its digest, "" where that is not known; or as
+# ``request`` the id of the update.
 Send = Callable[[], Awaitable[dict[str, Any]]]
 
 # Updates of the history that are compared before and after.
@@ -253,6 +254,8 @@ class _Request(NamedTuple):
         # An update that fails after this request does not answer it, because the daemon tries again.
         if finished.entry.get("tried_again") and finished.entry["update_id"] == self.running:
             return False
+        if "request" in self.answer:
+            return bool(finished.entry["update_id"] == self.answer["request"])
         digest = self.answer["digest"]
         return finished.digest == digest or (not digest and finished.entry["to_name"] == self.answer["config"])
 
@@ -327,9 +330,18 @@ async def _wait(
                 history = await client.history(RECENT)
                 # The update that ran at the request is its answer only for a cancellation.
                 earlier = earlier if requested.cancels else {*earlier, requested.running}
-                answer = requested.answer
-                if result := ending_without_signal(answer["config"], answer["digest"], status, history, earlier):
-                    return answer, result
+                if result := _missed_ending(requested.answer, status, history, earlier):
+                    return requested.answer, result
+
+
+def _missed_ending(
+    answer: dict[str, Any], status: dict[str, Any], history: Collection[dict[str, Any]], earlier: Collection[str]
+) -> Ending | None:
+    if "request" not in answer:
+        return ending_without_signal(answer["config"], answer["digest"], status, history, earlier)
+    if status["update_id"] == answer["request"]:
+        return None
+    return next((ending_of(entry) for entry in history if entry["update_id"] == answer["request"]), None)
 
 
 class StoppedByUser(Refused):

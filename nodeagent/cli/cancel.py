@@ -39,6 +39,9 @@ def run(args: argparse.Namespace) -> int:
     code = 0 if result.outcome in GONE else result.exit_code or 4
     if args.json:
         emit({**answer, **result.chosen("outcome", "reason", "message", "seconds", "reboots", "boots")})
+    elif reboot := answer.get("reboot"):
+        what = "nothing was changed" if result.outcome in GONE else printable(result.message)
+        print(paint(f"{result.outcome}: the {printable(reboot)}; {what}", GOOD))
     elif answer["effect"] == Cancellation.STAGING:
         name = printable(answer["config"])
         print(paint(f"cancelled: the staging of {name} for a plan has ended; nothing was changed", GOOD))

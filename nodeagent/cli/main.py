@@ -12,7 +12,9 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from nodeagent import features
@@ -60,10 +62,14 @@ def listed(base: Sequence[Command], added: Sequence[Command]) -> Sequence[Comman
     return commands
 
 
+def _help(name: str, words: str) -> str:
+    return "; ".join((words, *(extension.help for extension in features.extensions(name))))
+
+
 _OF_FEATURES: Final = [command for name in features.NAMES for command in features.commands(name)]
 COMMANDS: Final = listed(
     [
-        Command(name, words, f"nodeagent.cli.{name.replace('-', '_')}", no_json=_NO_JSON.get(name, ""))
+        Command(name, _help(name, words), f"nodeagent.cli.{name.replace('-', '_')}", no_json=_NO_JSON.get(name, ""))
         for name, words in _BASE
     ],
     [command for command in _OF_FEATURES if not command.under],
@@ -161,9 +167,21 @@ def build_parser(commands: Collection[str] = NAMES) -> argparse.ArgumentParser:
         if command.name in commands:
             module = import_module(command.module)
             module.add_arguments(sub)
-            sub.set_defaults(run=module.run)
+            extensions = [import_module(extension.module) for extension in features.extensions(command.name)]
+            for extension in extensions:
+                extension.add_arguments(sub)
+            sub.set_defaults(run=partial(_run_extended, [*extensions, module]))
             _add_subcommands(sub, [added for added in _OF_FEATURES if added.under == command.name])
     return parser
+
+
+def _run_extended(modules: Sequence[ModuleType], args: argparse.Namespace) -> int:
+    """Return the exit status of the first module that these arguments are for. The last one is the command."""
+    for module in modules:
+        status: int | None = module.run(args)
+        if status is not None:
+            return status
+    raise AssertionError("a command has an exit status")
 
 
 def _add_subcommands(parser: argparse.ArgumentParser, added: Sequence[Command]) -> None:

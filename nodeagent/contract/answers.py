@@ -64,6 +64,9 @@ class Cancel(Counted):
     applied: Annotated[int, about("its changes that had been applied before")]
     current: Annotated[str, about("name of the current config")]
     desired_by: Annotated[Literal["file", "cluster"], about("who says which config is desired")]
+    reboot: (
+        Annotated[str, about("the requested reboot that was cancelled; absent for an update of the config")] | UnsetType
+    ) = UNSET
 
 
 class Reboot(Ended):

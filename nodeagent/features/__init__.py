@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The features: one folder each, with all that is about it. A feature leaves with its folder and its line in ``NAMES``.
 
-The package of a feature has what is needed without its door, if any: its ``COMMANDS``, ``OPTIONS``, ``ROWS`` of the
-status, ``HISTORY`` and ``PLAN_LINES`` for the command line, its ``TREES`` of an admin, and its ``DOMAINS``: pure
-modules with a ``DOMAIN``. Its door has the rest, and is imported when something asks for it.
+The package of a feature has what is needed without its door, if any: its ``COMMANDS``, ``OPTIONS``, ``EXTENDS``,
+``ROWS`` of the status, ``HISTORY`` and ``PLAN_LINES`` for the command line, its ``TREES`` of an admin, and its
+``DOMAINS``: pure modules with a ``DOMAIN``. Its door has the rest, and is imported when something asks for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from nodeagent.commands import Command, HistoryRows, Option, PlanLines, StatusRows
+from nodeagent.commands import Command, Extension, HistoryRows, Option, PlanLines, StatusRows
 from nodeagent.installed import AdminTree
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ NAMES: Final = (
     "cluster",
     "mcd_import",
     "page",
+    "reboot_on_request",
     "rpmostree",
     "safe_parts",
     "selfcheck",
@@ -63,6 +64,12 @@ def commands(name: str) -> Sequence[Command]:
 def options() -> Sequence[Option]:
     """Return the options that the features add to ``nodeagent apply``."""
     return [option for package in _packages() for option in getattr(package, "OPTIONS", ())]
+
+
+def extensions(command: str) -> Sequence[Extension]:
+    """Return what the features add to a command of the base."""
+    added = [extension for package in _packages() for extension in getattr(package, "EXTENDS", ())]
+    return [extension for extension in added if extension.command == command]
 
 
 def status_rows() -> Sequence[StatusRows]:

@@ -32,7 +32,7 @@ from nodeagent.update.record import Record, advance, after_boot, at_rest, half_w
 from nodeagent.update.run import Ports, Takeover, Update, context_of, moment, narrate
 from nodeagent.update.states import (
     INTERRUPTED,
-    SAFE_PARTS_FIRST,
+    OTHER_FIRST,
     Apply,
     Fallback,
     Phase,
@@ -58,7 +58,11 @@ class Keeper:
     async def enter(self, update: Update, to: Transition) -> None:
         """Move the record to the next phase, and save it before the phase starts. Raises ``IllegalTransition``."""
         before = update.record
-        if to.rejects:
+        if to.rejects and before.reboot is not None:
+            # Before its effect: a request that failed, or that an operator cancelled, is not tried again.
+            await self.ports.reboot_requests.drop(before.reboot.id, to.rejects)
+        # A config that was in effect already is rejected only if the host is not well with it.
+        if to.rejects and (before.reboot is None or to.phase is Phase.DEGRADED):
             # An operator cancelled the update, or else it failed here.
             cancelled = to.reason if to.reason == Reason.CANCELLED else ""
             before = reject(before, to.rejects, self.ports.clock.now(), reason=cancelled)
@@ -83,7 +87,7 @@ class Keeper:
         if isinstance(before.leg, Unreleased):
             # The end of this update was reported before.
             return
-        again = before.aborted is not None and before.aborted.reason in (INTERRUPTED, SAFE_PARTS_FIRST)
+        again = before.aborted is not None and before.aborted.reason in (INTERRUPTED, OTHER_FIRST)
         if to.phase is Phase.DEGRADED or update.ended or (to.phase is Phase.IDLE and not again):
             await finish_update(self.ports, before, update.plan, to)
 
@@ -196,7 +200,8 @@ async def _save(ports: Ports, record: Record, plan: Plan, before: Record, to: Tr
     if end is not None:
         now = ports.clock.now()
         entry = with_trail(entry_of(before, plan, now, end.outcome, end.reason, end.message), trail)
-        if end.outcome in VERIFIED:
+        # The config of a requested reboot is in effect already, and may be one of the safe parts.
+        if end.outcome in VERIFIED and before.reboot is None:
             await store.promote(record, record.to_digest, entry)
         else:
             await store.close_update(record, entry)

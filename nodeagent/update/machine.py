@@ -24,7 +24,15 @@ from nodeagent.update.next.cancelling import taken_back
 from nodeagent.update.record import FailedUnit, IllegalTransition, Record
 from nodeagent.update.run import Ports, Run, Takeover, Update, UpdatePolicy
 from nodeagent.update.stages import act, drain, lease, reboot, release, revert, stage, verify, write
-from nodeagent.update.stages.failure import abandon, bug, degraded, failed, safe_parts_first, unreleased
+from nodeagent.update.stages.failure import (
+    abandon,
+    bug,
+    degraded,
+    failed,
+    gives_way,
+    safe_parts_first,
+    unreleased,
+)
 from nodeagent.update.states import (
     Apply,
     Fallback,
@@ -132,7 +140,7 @@ class Executor:
                     if phase is update.record.phase is Phase.RELEASING and update.ended and not reported:
                         return RunResult.UNRELEASED
 
-    def _run(self, update: Update, *, overdue: bool = False) -> Run:
+    def attempt(self, update: Update, *, overdue: bool = False) -> Run:
         """Return a run with the present policy, which may change between two attempts of a phase."""
         return Run(self.ports, self.policy, update, self.wake, self.superseded, self.safe_first, self.random, overdue)
 
@@ -144,7 +152,7 @@ class Executor:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
             fault = bug(self.ports.reporter, error, update.record.phase)
-            return degraded(self._run(update), fault.message, fault.reason)
+            return degraded(self.attempt(update), fault.message, fault.reason)
 
     async def _one(self, update: Update) -> Transition | None:
         """Return where the present phase leads, after as many attempts as its waits take; None: the host goes down."""
@@ -156,7 +164,7 @@ class Executor:
             limit = asyncio.timeout(row.deadline)
             # Phases that write many files postpone their deadline with each file.
             update.progressed = partial(_postpone, limit, row)
-            run = self._run(update, overdue=waits.overdue)
+            run = self.attempt(update, overdue=waits.overdue)
             update.repeated = waits.repeats
             try:
                 async with waits.attempt(limit), limit:
@@ -165,6 +173,8 @@ class Executor:
                 waited = self.ports.clock.monotonic() - began
                 if phase is Phase.RELEASING and not update.ended and waited >= RELEASE_WAIT:
                     return unreleased(run, phase, error.message, error.reason)
+                if phase in (Phase.STAGING, Phase.LEASING) and free and _reboot_first(run):
+                    return gives_way(error.reason, f"{error.message}; the requested reboot comes first")
                 if phase in (Phase.STAGING, Phase.LEASING) and free and await self.safe_first(update, error):
                     return safe_parts_first(error)
                 await waits.pause(wait_of(error), self.wake)
@@ -226,7 +236,7 @@ class Executor:
             if update.record.phase is Phase.DEGRADED:
                 raise
             # The lease is kept, and the config is not applied again without a request: no loop of restarts.
-            end = degraded(self._run(update), f"a bug in nodeagent: {error}", error.reason)
+            end = degraded(self.attempt(update), f"a bug in nodeagent: {error}", error.reason)
             await self.keeper.enter(update, end)
 
 
@@ -239,7 +249,18 @@ def _postpone(limit: asyncio.Timeout, row: Row) -> None:
         limit.reschedule(asyncio.get_running_loop().time() + row.deadline)
 
 
+def _reboot_first(run: Run) -> bool:
+    """Return whether a reboot is requested that comes before this update, which waits."""
+    requested = run.ports.reboot_requests.pending()
+    # A host that is half-way is repaired first.
+    return requested is not None and requested.at_once and run.record.reboot is None and not run.record.unfinished
+
+
 async def _superseded(run: Run) -> Transition:
     """Discard the staged deployment, and abort the update."""
     await stage.undo(run)
-    return abandon(run, run.update.takeover or Takeover(Reason.SUPERSEDED, "another config is desired now"))
+    takeover = run.update.takeover or Takeover(Reason.SUPERSEDED, "another config is desired now")
+    if run.record.reboot is not None and takeover.reason != Reason.CANCELLED:
+        # The request stays. The update to that config may answer it.
+        return gives_way(takeover.reason, f"{takeover.message}; the requested reboot follows")
+    return abandon(run, takeover)

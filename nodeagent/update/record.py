@@ -15,7 +15,7 @@ from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.course import COURSE, following
-from nodeagent.update.history.lasting import Lasting, Partial, Rejection, added
+from nodeagent.update.history.lasting import Lasting, Partial, Rejection, RequestedReboot, added
 from nodeagent.update.history.trail import Trail
 from nodeagent.update.states import (
     INTERRUPTED,
@@ -116,6 +116,7 @@ class Record:
     ``drifted`` are entries that differed before the update and that it leaves as they are.
     ``safe_for``: the digest of the desired config for which this update applies what needs no disruption, "" for an
     ordinary update. ``partial`` is what its end makes of ``Lasting.partial``; None: the config is applied completely.
+    ``reboot`` is the request for a reboot that this update is; None for an update that changes the config.
     """
 
     phase: Phase = Phase.IDLE
@@ -150,6 +151,7 @@ class Record:
     failed_unit: FailedUnit | None = None
     safe_for: str = ""
     partial: Partial | None = None
+    reboot: RequestedReboot | None = None
 
     units_before: UnitsBefore = field(default_factory=UnitsBefore)
     os: OsProgress = field(default_factory=OsProgress)
@@ -257,7 +259,7 @@ def _released(record: Record, leg: Leg) -> Record:
 
 def _ended(record: Record, phase: Phase) -> Record:
     match record.last_leg:
-        case Abort(reason=reason) if reason == INTERRUPTED and not record.safe_for:
+        case Abort(reason=reason) if reason == INTERRUPTED and not record.safe_for and record.reboot is None:
             return _same_update(record)
         case Abort() if phase is Phase.IDLE:
             return at_rest(record)
@@ -282,6 +284,11 @@ def _without_hold(record: Record) -> Lasting:
         hold=None if hold is not None and hold.digest == record.to_digest else hold,
         confirmed=None if confirmed is not None and confirmed.digest == record.to_digest else confirmed,
     )
+
+
+def is_booted_since(record: Record, boot_id: str) -> bool:
+    """Return whether a kernel has started since the first write, whatever the cause."""
+    return kernel_boot(record.written.first_write_boot_id) not in ("", kernel_boot(boot_id))
 
 
 def reboot_requested(record: Record) -> bool:

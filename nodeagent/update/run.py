@@ -43,7 +43,7 @@ from nodeagent.update.ports.store import Store
 from nodeagent.update.ports.system import BootedSystem, Power
 from nodeagent.update.record import Record
 from nodeagent.update.stages.coordination import Coordination
-from nodeagent.update.stages.guard import Guard
+from nodeagent.update.stages.guard import Guard, RebootRequests
 from nodeagent.update.stages.offer import Offer
 from nodeagent.update.stages.os_deployments import HostDeployments
 from nodeagent.update.stages.reboot_choice import RebootChoice
@@ -62,6 +62,7 @@ Progress = Callable[[str, float], None]
 
 _FULL = RebootChoice()
 _NOTHING = Offer()
+_NO_REQUESTS = RebootRequests()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,12 @@ class Ports:
     def offer(self) -> Offer:
         """What the feature that offers one applies of a blocked config; nothing without one."""
         return next((guard.offer for guard in self.guards if guard.offer is not None), _NOTHING)
+
+    @property
+    def reboot_requests(self) -> RebootRequests:
+        """The requests of the feature that takes them; none without one."""
+        requests = (guard.reboot_requests for guard in self.guards)
+        return next((taken for taken in requests if taken is not None), _NO_REQUESTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +196,8 @@ class Update:
     failures: dict[str, str] = field(default_factory=dict)
     # Notes of the guards about the new OS, for a plan.
     target_notes: tuple[str, ...] = ()
+    # Digest of the config that was desired when a requested reboot began; None for any other update, or if unknown.
+    beside: str | None = None
     # Entries whose units systemd cannot enable, or that exist nowhere.
     unit_warnings: tuple[Problem, ...] = ()
     # How much of the current config it removes.
@@ -310,6 +319,8 @@ class Run:
     @property
     def hold(self) -> Hold | None:
         """What an operator requested about this update."""
+        if (reboot := self.record.reboot) is not None:
+            return Hold(self.record.to_digest, False, reboot.requester, reboot.boot_staged, reboot.options)
         hold = self.record.lasting.hold
         return hold if hold is not None and hold.digest == self.record.to_digest else None
 

@@ -38,8 +38,9 @@ class Phase(StrEnum):
 # Reason of an abort after which the update begins again under the same id, if its config is still desired.
 INTERRUPTED = "Interrupted"
 
-# Reason of an abort after which the parts of the config that need no disruption are applied; then it begins again.
-SAFE_PARTS_FIRST = "SafePartsFirst"
+# Reason of an abort after which something else is done: the parts of the config that need no disruption are applied, or
+# the host is rebooted on request. Then it begins again.
+OTHER_FIRST = "SafePartsFirst"
 
 
 @dataclass(frozen=True, slots=True)

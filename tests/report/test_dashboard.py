@@ -38,6 +38,8 @@ NOT_SHOWN = {
     "nodeagent_fence_throttled_seconds_total": "the limit is shown over time",
     "nodeagent_last_update_end_timestamp_seconds": "the ends are shown over time",
     "nodeagent_lease_start_timestamp_seconds": "waits for the lease are shown",
+    "nodeagent_reboot_request": "nodeagent status shows it, and its update is shown",
+    "nodeagent_reboot_required": "it is obeyed or not; nodeagent status names the packages",
     "nodeagent_section_left_out": "the operator accepted it, and nodeagent status names it",
     "nodeagent_waiting_start_timestamp_seconds": "the changes that wait are shown over time",
 }

@@ -36,7 +36,7 @@ CONTRACT = {
     "documentation", "etcd_member", "failed_unit", "partial", "maintenance", "problems", "soft_reboots", "drift",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
     "deployments", "os_changes", "bootloader", "lease", "drain", "fence", "daemon", "current_digest",
-    "desired_digest", "target", "reboot", "left_out",
+    "desired_digest", "target", "reboot", "left_out", "reboot_request", "reboot_required",
 }  # fmt: skip
 
 

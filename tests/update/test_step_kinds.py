@@ -61,7 +61,7 @@ async def running(unit: FakeUnit | None, *, leg: Leg, before: Mapping[str, str])
     update.record = replace(update.record, phase=phase, leg=leg, units_before=UnitsBefore(states=dict(before)))
     # The host of this test took no lease.
     update.lease_checked_at = float("inf")
-    return host, host.build().executor._run(update)
+    return host, host.build().executor.attempt(update)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.looptime
 async def running() -> tuple[Host, Run]:
     host = await plain()
     update = await begun(host, config("second", {"/etc/x": "1"}))
-    run = host.build().executor._run(update)
+    run = host.build().executor.attempt(update)
     host.world.events.clear()
     return host, run
 

@@ -167,7 +167,7 @@ async def test_the_answer_to_every_failure_is_an_edge(state: State) -> None:
         for record in records(state, update.record, "boot-1"):
             for reason, curable, may, back in product(reasons, *[(False, True)] * 3):
                 executor.policy = replace(host.limits, may_reboot=may, revert=back)
-                run = executor._run(replace(update, record=record))
+                run = executor.attempt(replace(update, record=record))
                 check(record, await failed(run, "it failed", reason, curable=curable))
 
 

@@ -17,7 +17,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.agent.report.turns import Turns
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.plan.plan_json import PLAN_SCHEMA
-from nodeagent.door import BusMethod, Caller
+from nodeagent.door import BusMethod, Caller, request_options
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.features import options as options_of_features
 from nodeagent.host.dbus.client import Bus
@@ -240,12 +240,7 @@ def _hold(options: Mapping[str, Any], requester: str) -> Hold | None:
     limited = options.get("max_disruption", "") not in ("", "reboot")
     no_reboot = options.get("no_reboot", False) or limited
     boot_staged = _flag(options, "boot_staged")
-    of_features = {name: options[name] for name in OF_FEATURES if options.get(name)}
-    if wrong := [name for name, value in of_features.items() if not isinstance(value, str)]:
-        raise InvalidInput(f"{wrong[0]} must be a text", reason=Reason.BAD_OPTION)
-    for door in doors():
-        if door.check_request is not None:
-            door.check_request(of_features)
+    of_features = request_options(options)
     if not (no_reboot or boot_staged or of_features):
         return None
     # The digest is that of the request, which is known when the config is parsed.

@@ -66,6 +66,29 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestedReboot:
+    """A reboot without a change of the config. It is an update from the config in effect to the same one, whose plan
+    drains and reboots, so it has the lease, the checks and the verification of each update.
+
+    ``id`` is also that of its update. ``requester`` requested it, and ``purpose`` is "" without a reason.
+
+    With ``at_once``, it passes over the times of updates, and comes before an update that waits. ``boot_staged`` and
+    ``options`` as in ``Hold``.
+    """
+
+    id: str
+    requester: str
+    purpose: str = ""
+    at_once: bool = False
+    boot_staged: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        return f"reboot requested by {self.requester}" + (f": {self.purpose}" if self.purpose else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Confirmation:
     """What an operator confirmed for the config with this digest: the number of entries that it removes, and that no
     user can log in with it."""

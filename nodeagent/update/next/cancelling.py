@@ -15,8 +15,9 @@ from nodeagent.reasons import Reason
 from nodeagent.update import keeper
 from nodeagent.update.course import Cancellation
 from nodeagent.update.decide import cancellation
-from nodeagent.update.history.ends import finish_request
-from nodeagent.update.history.lasting import applied_of, left_by, matching
+from nodeagent.update.history.ends import finish, finish_request
+from nodeagent.update.history.entry import entry_of_request
+from nodeagent.update.history.lasting import RequestedReboot, applied_of, left_by, matching
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.next.desired import DesiredReader
 from nodeagent.update.next.requests import cancelled_by, close_interrupted, note_cancellation
@@ -31,13 +32,14 @@ from nodeagent.update.states import Phase, Transition
 @dataclass(frozen=True, slots=True)
 class Cancelled:
     """The accepted cancellation of the update to ``name``. ``applied`` counts changes of that config that the host has,
-    because its safe parts came first."""
+    because its safe parts came first. ``reboot`` names the requested reboot that was cancelled; "" for an update."""
 
     name: str
     digest: str
     update_id: str
     effect: Cancellation
     applied: int = 0
+    reboot: str = ""
 
 
 async def request_cancellation(
@@ -49,6 +51,8 @@ async def request_cancellation(
     desired one. Raises ``Refused`` as ``update.decide``, and what the store and the desired file raise.
     """
     record = update.record if update is not None else await ports.store.load()
+    if update is not None and record.reboot is not None:
+        return await _cancel_reboot(ports, update, record.reboot, who)
     # The end of safe parts is reported with the digest of their own config, which is not the desired one.
     name, digest, ended = record.to_name, record.safe_for or record.to_digest, record.to_digest
     try:
@@ -56,7 +60,9 @@ async def request_cancellation(
     except Refused as error:
         wanted = await desired.read() if error.reason == Reason.NO_UPDATE and not half_way(record) else None
         if wanted is None or wanted.source.digest == await ports.store.current():
-            raise
+            if (pending := ports.reboot_requests.pending()) is None:
+                raise
+            return await _drop_request(ports, pending, record, who)
         if matching(record.lasting.rejections, wanted.source.digest, wanted.meaning):
             # It is not tried again anyway.
             raise
@@ -80,6 +86,34 @@ async def request_cancellation(
     about = update.record if update is not None else record
     narrate(ports, about, UpdateCancelled, f"{who} cancelled the update to {name}", Reason.CANCELLED)
     return answer
+
+
+async def _cancel_reboot(ports: Ports, update: Update, reboot: RequestedReboot, who: str) -> Cancelled:
+    """Cancel the update under way that is a requested reboot."""
+    record = update.record
+    effect = cancellation(record, committed=update.committed)
+    if effect is not Cancellation.REVERTING:
+        # From here on no reboot is requested.
+        update.cancelled = cancelled_by(who)
+        try:
+            await ports.reboot_requests.drop(reboot.id, update.cancelled.message)
+        except BaseException:
+            update.cancelled = None
+            raise
+        narrate(ports, record, UpdateCancelled, f"{who} cancelled the {reboot.words}", Reason.CANCELLED)
+    return Cancelled(record.to_name, record.to_digest, record.update_id, effect, reboot=reboot.words)
+
+
+async def _drop_request(ports: Ports, reboot: RequestedReboot, record: Record, who: str) -> Cancelled:
+    """Cancel a requested reboot that has not begun."""
+    cancelled, digest = cancelled_by(who), await ports.store.current()
+    await ports.reboot_requests.drop(reboot.id, cancelled.message)
+    narrate(ports, record, UpdateCancelled, f"{who} cancelled the {reboot.words}", Reason.CANCELLED)
+    ended = entry_of_request(
+        "", digest, ports.clock.now(), UpdateOutcome.CANCELLED, cancelled.reason, cancelled.message
+    )
+    finish(ports.reporter, replace(ended, update_id=reboot.id))
+    return Cancelled("", digest, "", Cancellation.END, reboot=reboot.words)
 
 
 async def taken_back(run: Run) -> Transition | None:
@@ -107,7 +141,9 @@ async def taken_back(run: Run) -> Transition | None:
 
 
 async def _successor(run: Run) -> Takeover | None:
-    if run.record.phase is not Phase.REBOOTING or run.record.unfinished or not await run.superseded(run.update):
+    if run.record.phase is not Phase.REBOOTING or run.record.unfinished or run.record.reboot is not None:
+        return None
+    if not await run.superseded(run.update):
         return None
     takeover = run.update.takeover
     # A config that cannot be used does not take the place of one that can.

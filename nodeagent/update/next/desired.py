@@ -137,6 +137,12 @@ class DesiredReader:
             return False
         except AgentError as error:
             update.takeover = unusable(error)
+            return update.record.reboot is None
+        if update.record.reboot is not None:
+            digest = desired.source.digest if desired is not None else ""
+            if update.record.reboot.at_once or update.beside in (None, digest):
+                return False
+            update.takeover = await takeover_by(self._ports, desired)
             return True
         if desired is not None and desired.source.digest == update.desired_digest:
             await self._adopt(update)

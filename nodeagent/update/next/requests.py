@@ -15,6 +15,7 @@ from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.unreadable import known_plan
 from nodeagent.update.record import Record
 from nodeagent.update.run import Ports, Takeover, Update
+from nodeagent.update.stages.admission import is_withdrawn
 
 
 async def takeover_by(ports: Ports, desired: Desired | None) -> Takeover:
@@ -32,6 +33,10 @@ def cancelled_by(requester: str) -> Takeover:
 
 async def note_cancellation(ports: Ports, update: Update) -> None:
     """Note in ``update`` that an operator cancelled it, as recorded in the store, also before a restart."""
+    if update.record.reboot is not None:
+        if update.cancelled is None and is_withdrawn(ports, update.record):
+            update.cancelled = Takeover(Reason.CANCELLED, f"the {update.record.reboot.words} was cancelled")
+        return
     request = await ports.store.request()
     # The digest is compared because the request may be for the config that is desired next, not for this update.
     if update.cancelled is None and request is not None and request.cancel and request.digest == update.desired_digest:

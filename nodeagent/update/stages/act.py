@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from nodeagent.reasons import Reason
+from nodeagent.update.record import is_booted_since
 from nodeagent.update.run import Run, progress_of
 from nodeagent.update.stages.fallback import begin_planned
 from nodeagent.update.states import Apply, Phase, Revert, Transition, fallback_of
@@ -17,6 +18,10 @@ async def do(run: Run) -> Transition:
     if isinstance(leg, Apply) and leg.reboot_instead:
         fallback = fallback_of(leg, leg.reboot_instead)
         return Transition(Phase.REBOOTING, fallback, Reason.DRAIN_TIMED_OUT, leg.reboot_instead)
+    if run.record.reboot is not None and is_booted_since(run.record, run.ports.power.boot_id()):
+        # A power cut, or another program, was as good.
+        update.change_leg(boots=run.record.written.boots + 1)
+        return Transition(Phase.VERIFYING)
     if update.reboots:
         if update.static_pods:
             await act(run, update.static_pods)

@@ -19,6 +19,7 @@ from nodeagent.core.plan.change import ETCD_UNIT
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.reasons import Reason
 from nodeagent.update.ports.events import Warned
+from nodeagent.update.record import Record, is_booted_since
 from nodeagent.update.run import HOLDER, Ports, Run, Update
 from nodeagent.update.stages.coordination import EXPIRED, Operation
 from nodeagent.update.wait import NotNow, retry_on_outage, retry_on_refusal
@@ -36,6 +37,8 @@ STARTING: Final = frozenset({"inactive", "failed", "activating"})
 
 def operation_of(update: Update) -> Operation:
     record, plan = update.record, update.plan
+    if record.reboot is not None:
+        return Operation(record.operation, HOLDER, record.reboot.words, stops_node=True)
     if record.safe_for:
         # It disrupts nothing, so it only needs that no other holder works on the node.
         return Operation(record.operation, HOLDER, f"safe parts of {record.to_name}", queued=False)
@@ -82,10 +85,23 @@ async def check_start(run: Run) -> None:
         raise NotNow(message, reason=Reason.REBOOT_REQUIRED, whole=True)
     if run.update.reboots:
         await check_next_boot(run)
-    # Safe parts disrupt nothing, so they wait for no time.
     with retry_on_refusal():
-        for guard in run.ports.guards if not run.record.safe_for else ():
+        for guard in run.ports.guards if not _passes(run) else ():
             await guard.may_begin(run)
+
+
+def _passes(run: Run) -> bool:
+    """Return whether the times of updates do not hold for this one."""
+    # Safe parts disrupt nothing.
+    return bool(run.record.safe_for) or (run.record.reboot is not None and run.record.reboot.at_once)
+
+
+def is_withdrawn(ports: Ports, record: Record) -> bool:
+    """Return whether this update is a requested reboot whose request was cancelled. A boot answers the request."""
+    if record.reboot is None or is_booted_since(record, ports.power.boot_id()):
+        return False
+    pending = ports.reboot_requests.pending()
+    return pending is None or pending.id != record.reboot.id
 
 
 async def check_next_boot(run: Run) -> None:

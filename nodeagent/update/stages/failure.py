@@ -23,7 +23,7 @@ from nodeagent.update.stages.coordination import LOST
 from nodeagent.update.stages.fallback import begin_fallback
 from nodeagent.update.states import (
     INTERRUPTED,
-    SAFE_PARTS_FIRST,
+    OTHER_FIRST,
     Abort,
     Apply,
     Fallback,
@@ -54,6 +54,9 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
         # Without a boot of the kernel in the plan and none so far, a revert needs no reboot either.
         response, reason = _response(run, curable=curable, may_reboot=False), Reason.REBOOT_BUDGET_SPENT
         message = f"{message}; {USED_UP}"
+    if response is Failure.REVERT and run.record.reboot is not None and run.record.written.boots:
+        # It changed nothing that could be taken back.
+        response = Failure.DEGRADE
     match response:
         case Failure.REBOOT:
             # Before the full reboot that follows a soft one, the node is drained already.
@@ -126,14 +129,19 @@ def take_back(run: Run, takeover: Takeover) -> Transition:
     back = _revert(run.record, takeover.reason)
     rejects = takeover.message if takeover.reason == Reason.CANCELLED else ""
     cause = f"{takeover.successor} is desired instead" if takeover.successor else "another config is desired"
-    message = f"{rejects or cause}; the previous files are restored"
+    what = "nothing was changed" if run.record.reboot is not None else "the previous files are restored"
+    message = f"{rejects or cause}; {what}"
     return Transition(Phase.REVERTING, back, takeover.reason, message, rejects=rejects)
 
 
 def safe_parts_first(error: AgentError) -> Transition:
     """Return the transition for an update that ``error`` blocks, and that begins again after its safe parts."""
-    message = f"{error.message}; the parts that need no disruption are applied first"
-    return Transition(Phase.RELEASING, Abort(SAFE_PARTS_FIRST, error.message), error.reason, message)
+    return gives_way(error.reason, f"{error.message}; the parts that need no disruption are applied first")
+
+
+def gives_way(reason: str, message: str) -> Transition:
+    """Return the transition for an update that wrote nothing, and that begins again after another one."""
+    return Transition(Phase.RELEASING, Abort(OTHER_FIRST, message), reason, message)
 
 
 def degraded(run: Run, message: str, reason: str) -> Transition:
@@ -157,7 +165,7 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
     assert isinstance(leg, Abort | Apply | Fallback | Revert)
     end = aborted_end(run.record)
     # This update has an end now, so the next attempt is another update.
-    if isinstance(leg, Abort) and leg.reason in (INTERRUPTED, SAFE_PARTS_FIRST):
+    if isinstance(leg, Abort) and leg.reason in (INTERRUPTED, OTHER_FIRST):
         leg = Abort(reason, message)
     return Transition(phase, Unreleased(leg), reason, message, end)
 

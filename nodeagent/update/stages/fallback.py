@@ -32,8 +32,10 @@ async def begin_planned(run: Run) -> Transition:
     """Return the transition to the planned reboot of an update, with its kind."""
     leg, name = run.record.leg, run.record.to_name
     assert isinstance(leg, Apply)
-    message = f"rebooting into {name}"
     chosen = ChosenKind(RebootKind.FULL)
+    if (requested := run.record.reboot) is not None:
+        return Transition(Phase.REBOOTING, replace(leg, kind=RebootKind.FULL), Reason.PLANNED, requested.words)
+    message = f"rebooting into {name}"
     # A reboot that repeats another one, or that follows a merge of /etc, is a full one.
     if run.ports.reboots.allows_soft(planned=True) and not (leg.soft_failed or leg.etc_merge_repaired):
         chosen = await kind_of_planned(run.ports, run.update, run.record.os.staged)

@@ -11,12 +11,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nodeagent.core.config.machineconfig import MachineConfig
     from nodeagent.core.plan.deployment import OsTarget
-    from nodeagent.update.history.lasting import Hold
+    from nodeagent.errors import Cause
+    from nodeagent.update.history.lasting import Hold, RequestedReboot
     from nodeagent.update.ports.system import StagingUnit
     from nodeagent.update.run import Progress, Run, Update
     from nodeagent.update.stages.offer import Offer
     from nodeagent.update.stages.os_deployments import HostDeployments
     from nodeagent.update.stages.reboot_choice import RebootChoice
+
+
+class RebootRequests:
+    """The requests of the base: there are none. A feature may have others (``Guard.reboot_requests``)."""
+
+    def pending(self) -> RequestedReboot | None:
+        """Return the request that no boot has answered yet."""
+        return None
+
+    def waits(self, cause: Cause) -> None:
+        """Take why the pending request cannot begin now."""
+
+    async def drop(self, request: str, cause: str) -> None:
+        """End the pending request, if it has this id: an operator cancelled it, or it failed. Durable when it returns.
+
+        Raises what the store raises.
+        """
 
 
 class Guard:
@@ -29,6 +47,8 @@ class Guard:
     reboots: RebootChoice | None = None
     # What of a blocked config is applied. At most one feature offers it.
     offer: Offer | None = None
+    # Which reboots are requested without a change of the config. At most one feature takes requests.
+    reboot_requests: RebootRequests | None = None
     # The sections of a config that a setting can accept, and its key, for a hint: see ``accepts``.
     acceptable: Mapping[str, str] = MappingProxyType({})
 

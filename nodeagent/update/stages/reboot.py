@@ -18,8 +18,9 @@ from nodeagent.update.decide import MAX_REBOOT_TRIES
 from nodeagent.update.history.trail_fold import leaving
 from nodeagent.update.ports.events import UpdateWaiting, Warned
 from nodeagent.update.ports.system import ShutdownKind
+from nodeagent.update.record import Record
 from nodeagent.update.run import Ports, Run, UpdatePolicy, moment, time_of
-from nodeagent.update.stages.admission import check_next_boot, recheck_before_reboot
+from nodeagent.update.stages.admission import check_next_boot, is_withdrawn, recheck_before_reboot
 from nodeagent.update.stages.after_boot import back_to_old, stage_again
 from nodeagent.update.stages.compare import VerifyFailed
 from nodeagent.update.stages.coordination import LOST, Coordination
@@ -211,6 +212,8 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             # It may have become impossible while users were warned, and it may start what another program prepared.
             await ports.reboots.check(run)
         # The one place that decides between a cancellation and the reboot. There is no other task in between.
+        if is_withdrawn(ports, run.record):
+            raise NotNow("the request for the reboot was cancelled", reason=Reason.CANCELLED)
         if update.cancelled is not None and not run.record.reverting:
             raise NotNow(update.cancelled.message, reason=reason_of(update.cancelled.reason))
         update.committed = True
@@ -234,7 +237,7 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
             await run.save()
         prepared = True
 
-    operation, purpose = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
+    operation, purpose = run.record.operation, _purpose(run.record)
     kind = ShutdownKind.SOFT_REBOOT if soft else ShutdownKind.REBOOT
     shutdown = Shutdown(kind, operation, permit, confirm, finish)
     try:
@@ -246,6 +249,12 @@ async def _reboot(run: Run, *, direct: bool, soft: bool) -> None:
     except BaseException:
         update.committed = False
         raise
+
+
+def _purpose(record: Record) -> str:
+    if record.reboot is not None:
+        return record.reboot.words
+    return record.fallback or f"applying {record.to_name}"
 
 
 async def _is_due(run: Run, os: HostDeployments, target: OsTarget) -> bool:

@@ -8,7 +8,7 @@ from nodeagent.update.history.ends import OUTCOMES
 from nodeagent.update.run import Run
 from nodeagent.update.stages import lease
 from nodeagent.update.stages.failure import aborted_end
-from nodeagent.update.states import INTERRUPTED, SAFE_PARTS_FIRST, Abort, Phase, Rest, Revert, Transition, Written
+from nodeagent.update.states import INTERRUPTED, OTHER_FIRST, Abort, Phase, Rest, Revert, Transition, Written
 from nodeagent.update.steps.originals import forget_originals
 
 
@@ -29,7 +29,7 @@ def _at_end(run: Run) -> Transition:
     """Return the end of an update that has given everything back."""
     record = run.record
     match record.last_leg:
-        case Abort(reason=reason) if reason in (INTERRUPTED, SAFE_PARTS_FIRST):
+        case Abort(reason=reason) if reason in (INTERRUPTED, OTHER_FIRST):
             return Transition(Phase.IDLE, Rest())
         case Abort(reason=reason) if reason in OUTCOMES:
             return Transition(Phase.IDLE, Rest(), end=aborted_end(record))

@@ -79,7 +79,7 @@ async def do(run: Run) -> Transition:
 def _good_end(run: Run) -> Transition:
     """Return the end of a verified update: its config becomes the current one, unless a part of it still waits."""
     record, partial = run.record, run.record.partial
-    if partial is not None:
+    if partial is not None and record.reboot is None:
         cause = partial.cause
         return Transition(Phase.RELEASING, end=HowEnded(UpdateOutcome.PARTIAL, cause.reason, cause.message))
     fallback, notes = record.fallback, "; ".join(record.notes)

@@ -68,6 +68,7 @@ class FakeDaemon:
                 "Rollback",
                 "Cancel",
                 "Reboot",
+                "RequestReboot",
                 "Verify",
                 "VerifyDiff",
                 "Config",

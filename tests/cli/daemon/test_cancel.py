@@ -97,6 +97,12 @@ def test_the_staging_for_a_plan_has_no_end_to_wait_for(cli: Cli, daemon: FakeDae
     assert (given.code, given.json["effect"], given.json["outcome"]) == (0, "staging", "cancelled")
 
 
+def test_a_requested_reboot_is_named(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
+    given = cancelled(cli, daemon, reboot="reboot requested by root: a new kernel")
+    assert (given.code, given.err) == (0, "")
+    golden("commands", "cancel, reboot", given.out)
+
+
 def test_an_end_during_a_restart_of_the_daemon_is_read_from_the_history(cli: Cli, daemon: FakeDaemon) -> None:
     """Of the update that was under way when it was asked for."""
     last = entry("u2", outcome="cancelled", reason="Cancelled", to_digest="d" * 64)
