@@ -226,12 +226,14 @@ class Door:
     open: Callable[[Base], Feature] | None = None
 
 
-def request_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return those of a request that features add (``commands.Option``), as far as they are given.
+def request_options(options: Mapping[str, Any], *, starts: bool = False) -> dict[str, str]:
+    """Return those of a request that features add (``commands.Option``), as far as they are given. With ``starts``, only
+    those about when it begins.
 
     Raises ``InvalidInput``.
     """
-    given = {name: options[name] for option in installed.options() for name in option.names if options.get(name)}
+    added = [option for option in installed.options() if option.starts or not starts]
+    given = {name: options[name] for option in added for name in option.names if options.get(name)}
     if wrong := [name for name, value in given.items() if not isinstance(value, str)]:
         raise InvalidInput(f"{wrong[0]} must be a text", reason=Reason.BAD_OPTION)
     for door in installed.doors():

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--now", action="store_true", help="reboot this host now, outside of windows as well")
     when.add_argument("--request", action="store_true", help="reboot this host in the next window")
-    for option in OF_FEATURES:
+    for option in [option for option in OF_FEATURES if option.starts]:
         when.add_argument(option.flag, dest=option.flag, metavar=option.metavar, help=option.help)
     parser.add_argument("--reason", default="", metavar="TEXT", help="reason shown to others")
     parser.add_argument(
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int | None:
 def _options(args: argparse.Namespace) -> Options:
     options: Options = {}
     for option in OF_FEATURES:
-        text = getattr(args, option.flag)
+        text = getattr(args, option.flag) if option.starts else ""
         options |= dict.fromkeys(option.names, "") | (import_module(option.module).read(text) if text else {})
     return options
 

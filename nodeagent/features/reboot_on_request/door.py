@@ -43,7 +43,7 @@ def _open(base: Base) -> Feature:
 
     async def request(caller: Caller, values: Sequence[Any]) -> str:
         reason, options = values
-        purpose, flags, added = check_text(reason), _flags(options), request_options(options)
+        purpose, flags, added = check_text(reason), _flags(options), request_options(options, starts=True)
         if unknown := options.keys() - {*_FLAGS, *added}:
             raise InvalidInput(f"the option {min(unknown)} is unknown", reason=Reason.BAD_OPTION)
         if flags["at_once"] and added:

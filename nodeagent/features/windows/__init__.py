@@ -14,5 +14,6 @@ OPTIONS: Final = (
         "begin at 02:00, 'tomorrow 02:00' or 2026-11-24T02:00, or in the window 'sat 02:00 60' or NAME",
         "nodeagent.features.windows.cli",
         takes=(("not_before", "RFC 3339"), ("window", "as in `windows.open`")),
+        starts=True,
     ),
 )
