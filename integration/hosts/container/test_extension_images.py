@@ -122,7 +122,7 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
 
     # The unit does not run with the next one, and systemd-sysext ignores another.
     worse = {
-        "bad": ({"app": ("bad", bad)}, "Reverted"),
+        "bad": ({"app": ("bad", bad)}, "UnitUnhealthy"),
         "unfit": ({"app": ("2", two), "tool": ("3", unfit)}, "ExtensionNotMerged"),
     }
     for name, (named, reason) in worse.items():
