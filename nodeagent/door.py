@@ -227,8 +227,8 @@ class Door:
 
 
 def request_options(options: Mapping[str, Any], *, starts: bool = False) -> dict[str, str]:
-    """Return those of a request that features add (``commands.Option``), as far as they are given. With ``starts``, only
-    those about when it begins.
+    """Return those of a request that features add (``commands.Option``), as far as they are given. With ``starts``,
+    only those about when it begins.
 
     Raises ``InvalidInput``.
     """
