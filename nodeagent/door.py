@@ -50,6 +50,7 @@ class Base:
     policy of an update from one config to another. ``wake`` lets the loop take another turn, and ``look_again`` lets it
     check what is desired, because a wait may be over. ``requested`` records that an operator requests the desired
     config again. ``shown`` returns the present status. ``status`` returns it as JSON, for the answer to a request.
+    ``host_id`` returns the id of this host, and raises ``Terminal`` for a host without one.
     """
 
     settings: Settings
@@ -71,6 +72,7 @@ class Base:
     requested: Callable[[ConfigSource], Awaitable[None]]
     shown: Callable[[], Status]
     status: Callable[[], str]
+    host_id: Callable[[], str]
 
 
 def _keep(_settings: Settings) -> None:

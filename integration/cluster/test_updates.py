@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -27,8 +27,11 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.features.cluster.gates import MACHINES
 from nodeagent.features.etcd_guard.guard import QuorumGuard
 from nodeagent.features.etcd_guard.quorum import QuorumCheck
-from nodeagent.features.windows.decide.weekly import Schedule, weekly
+from nodeagent.features.windows.decide.openings import Openings
+from nodeagent.features.windows.decide.schedule import Schedule
+from nodeagent.features.windows.decide.window import every
 from nodeagent.features.windows.guard import TimeGuard
+from nodeagent.features.windows.times import Times
 from nodeagent.host.clock import SystemClock
 from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.ports.system import Inhibitor
@@ -486,15 +489,12 @@ async def test_a_peer_of_etcd_that_goes_down_before_the_reboot(
     assert not await story.ends()
 
 
-class GivenTimes:
+class GivenTimes(Times):
     def __init__(self, windows: Schedule) -> None:
         self._windows = windows
 
-    async def zone(self) -> tzinfo:
-        return UTC
-
-    async def schedule(self) -> Schedule:
-        return self._windows
+    async def openings(self) -> Openings:
+        return Openings(self._windows)
 
 
 @pytest.mark.cluster_failure("the window closes during the drain", "begins nothing new; continues the running update")
@@ -502,7 +502,7 @@ async def test_a_window_that_closes_in_the_middle_of_a_drain(make_story: MakeSto
     """Case 29: it keeps things from beginning, and interrupts nothing."""
     now = datetime.now(UTC)  # noqa: TID251 - the test's own
     start = now - timedelta(minutes=5)
-    window = Schedule(weekly([start.strftime("%a")], start.strftime("%H:%M"), 60), UTC)
+    window = Schedule(every([start.strftime("%a")], start.strftime("%H:%M"), 60), UTC)
     story: Story = await make_story(times=TimeGuard(GivenTimes(window)))
     story.pod("web")
     story.budget("web-budget", "web", allowed=0)

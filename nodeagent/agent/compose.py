@@ -154,6 +154,7 @@ class Adapters:
             requested=lambda source: self.requested(source),
             shown=lambda: report.status,
             status=lambda: json.dumps(status_to_dict(report.status, daemon="running")),
+            host_id=instance,
         )
         self.features = [door.open(base) for door in doors().values() if door.open is not None]
         self.desired = next((feature.desired for feature in self.features if feature.desired is not None), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times at which an update may begin: weekly windows of the settings, and the time that an operator requests."""
+"""Times at which an update may begin: windows and freezes of the settings, and the time that an operator requests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ OPTIONS: Final = (
     Option(
         "--at",
         "TIME",
-        "begin at 02:00, 'tomorrow 02:00' or 2026-11-24T02:00, or in the window 'sat 02:00 60' or NAME",
+        "begin at 02:00, 'tomorrow 02:00' or 2026-11-24T02:00, in the window 'sat 02:00 60' or NAME, or now, "
+        "outside of windows and in a freeze",
         "nodeagent.features.windows.cli",
-        takes=(("not_before", "RFC 3339"), ("window", "as in `windows.open`")),
+        takes=(("not_before", "RFC 3339"), ("window", "as in `windows.open`"), ("any_time", "yes")),
         starts=True,
     ),
 )

@@ -3,48 +3,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime, tzinfo
-from typing import Protocol
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
-from nodeagent.errors import InvalidInput, Refused
-from nodeagent.features.windows.decide.start import RequestedStart, waits
-from nodeagent.features.windows.decide.weekly import Schedule
+from nodeagent.core.plan.plan import disruption
+from nodeagent.errors import InvalidInput
+from nodeagent.features.windows.decide.estimate import Estimate, work_of
+from nodeagent.features.windows.decide.start import ANY_TIME, RequestedStart, waits
+from nodeagent.features.windows.decide.turn import Obstacle, Turn
+from nodeagent.features.windows.decide.words import REASONS, moment, planned, too_long
+from nodeagent.features.windows.decide.words import waits as words_of
 from nodeagent.features.windows.reasons import WindowReason
-from nodeagent.features.windows.settings import WindowSettings
-from nodeagent.features.windows.zones import load_zone, schedule_of
-from nodeagent.update.run import Run
+from nodeagent.features.windows.times import Times
+from nodeagent.update.run import Run, Update
 from nodeagent.update.stages.guard import Guard
-from nodeagent.update.wait import Delayed
-
-
-class Times(Protocol):
-    """``InvalidInput`` (``TimeZoneUnknown``): the time zone was readable before, and is not any more."""
-
-    async def zone(self) -> tzinfo:
-        """Return the time zone of windows."""
-        ...
-
-    async def schedule(self) -> Schedule | None:
-        """Return the windows of the settings; None if an update may begin at any time."""
-        ...
-
-
-class HostTimes:
-    """Reads the time zone each time, because an admin may change that of the host."""
-
-    def __init__(self, settings: WindowSettings) -> None:
-        self._settings = settings
-
-    def use(self, settings: WindowSettings) -> None:
-        self._settings = settings
-
-    async def zone(self) -> tzinfo:
-        return await asyncio.to_thread(load_zone, self._settings.zone)
-
-    async def schedule(self) -> Schedule | None:
-        settings = self._settings
-        return await asyncio.to_thread(schedule_of, settings.open, settings.zone) if settings.open else None
+from nodeagent.update.wait import Delayed, NotNow
 
 
 class TimeGuard(Guard):
@@ -52,6 +25,14 @@ class TimeGuard(Guard):
 
     def __init__(self, times: Times) -> None:
         self._times = times
+
+    async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002
+        now = self._times.now()
+        try:
+            found = await self._turn(update, now)
+        except InvalidInput as error:
+            return [f"windows: none is open: {error.message}"]
+        return [planned(*found, now)] if found is not None else []
 
     async def check_request(self, run: Run) -> None:
         if run.hold is None:
@@ -64,26 +45,40 @@ class TimeGuard(Guard):
             raise Delayed(error.message, reason=error.reason, after=None) from error
         if (waiting := waits(start, now, zone)) is None:
             return
-        when = _text(waiting.until) if waiting.until else "a time that never comes"
+        when = moment(waiting.until) if waiting.until else "a time that never comes"
         message = f"the update to {run.record.to_name} waits until {when}, as requested by {run.hold.requester}"
         after = (waiting.until - now).total_seconds() if waiting.until else None
         raise Delayed(message, reason=WindowReason.SCHEDULED, after=after)
 
     async def may_begin(self, run: Run) -> None:
-        try:
-            schedule = await self._times.schedule()
-        except InvalidInput as error:
-            raise Refused(f"no window is open: {error.message}", reason=WindowReason.WINDOW_CLOSED) from error
-        if schedule is None or schedule.is_open(_now(run)):
+        if run.hold is not None and run.hold.options.get("any_time") == ANY_TIME:
             return
-        opens = schedule.opens(_now(run))
-        when = f"opens {_text(opens)}" if opens else "never opens"
-        raise Refused(f"no window is open; the next one {when}", reason=WindowReason.WINDOW_CLOSED)
+        now = _now(run)
+        try:
+            found = await self._turn(run.update, now)
+        except InvalidInput as error:
+            raise NotNow(f"no window is open: {error.message}", reason=WindowReason.WINDOW_CLOSED) from error
+        if found is None:
+            return
+        turn, estimate = found
+        if turn.obstacle is not None:
+            after = (turn.begins - now).total_seconds() if turn.begins is not None else None
+            # The minutes that are left differ with each attempt, and are worth one line of the journal.
+            subject = "" if turn.obstacle is Obstacle.SHORT else None
+            message, reason = words_of(turn, estimate, now), REASONS[turn.obstacle]
+            raise NotNow(message, reason=reason, after=after, subject=subject, whole=True)
+        if not turn.fits:
+            run.report_failure("windows", f"continuing: {too_long(estimate)}", WindowReason.WINDOW_TOO_SHORT)
+
+    async def _turn(self, update: Update, now: datetime) -> tuple[Turn, Estimate] | None:
+        """Return when the update may begin, None if it always may. Raises ``InvalidInput`` (``TimeZoneUnknown``)."""
+        openings = await self._times.openings()
+        if openings is None:
+            return None
+        work = work_of(disruption(update.plan), changes_os=update.target is not None)
+        estimate = await self._times.estimate(work)
+        return await self._times.turn(openings, estimate.needed, now), estimate
 
 
 def _now(run: Run) -> datetime:
     return datetime.fromisoformat(run.ports.clock.now())
-
-
-def _text(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from nodeagent.errors import InvalidInput, Problem
-from nodeagent.features.windows.decide.weekly import Schedule, named_windows, parse_windows
+from nodeagent.features.windows.decide.freeze import parse_freezes
+from nodeagent.features.windows.decide.openings import Openings
+from nodeagent.features.windows.decide.schedule import Schedule
+from nodeagent.features.windows.decide.window import named_windows, parse_windows
 from nodeagent.features.windows.reasons import WindowReason
 from nodeagent.reasons import Reason
 
@@ -20,20 +24,29 @@ LOCALTIME: Final = Path("/etc/localtime")
 MOST_NEAR: Final = 3
 
 
-def schedule_of(windows: Sequence[str], zone: str) -> Schedule | None:
-    """Return the windows; None if an update may begin at any time. Blocks: it reads the time zone.
+def openings_of(windows: Sequence[str], freezes: Sequence[str], zone: str) -> Openings:
+    """Return when updates may begin. Blocks: it reads the time zone.
 
     Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
     """
-    # Without windows, a zone of the host that cannot be read does not matter.
-    found = load_zone(zone) if windows or zone != HOST_ZONE else None
-    try:
+    # Without them, a zone of the host that cannot be read does not matter.
+    found = load_zone(zone) if windows or freezes or zone != HOST_ZONE else ZoneInfo("UTC")
+    with _problem("windows.open"):
         named_windows(windows)
+        schedule = Schedule(parse_windows(windows), found) if windows else None
+    with _problem("windows.freeze"):
+        spans = [freeze.span(found) for freeze in parse_freezes(freezes)]
+    return Openings(schedule, tuple(sorted(spans)))
+
+
+@contextmanager
+def _problem(key: str) -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
-        message = f"windows.open: {error}"
-        problems = [Problem("windows.open", message)]
+        message = f"{key}: {error}"
+        problems = [Problem(key, message)]
         raise InvalidInput(message, reason=Reason.SETTINGS_INVALID, problems=problems) from None
-    return Schedule(parse_windows(windows), found) if found and windows else None
 
 
 def load_zone(name: str, localtime: Path = LOCALTIME) -> ZoneInfo:

@@ -32,6 +32,11 @@ def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, 
     golden("commands", "apply --at a window --no-reboot", given.out)
     given = cli("apply", config, "--at", "sat 02:00 60", "--json").json
     assert (given["not_before"], given["window"], given["no_reboot"]) == ("", "sat 02:00 60", False)
+    given = cli("apply", config, "--at", "2nd tue 02:00 60", "--json").json
+    assert (given["window"], given["any_time"]) == ("2nd tue 02:00 60", "")
+    given = cli("apply", config, "--at", "now")
+    assert applied(daemon)[-1]["any_time"].value == "yes"
+    golden("commands", "apply --at now", given.out)
 
 
 @pytest.mark.finding(

@@ -5,16 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta, tzinfo
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodeagent.features.windows.decide.weekly import Schedule, parse_windows
+from nodeagent.errors import InvalidInput
+from nodeagent.features.windows.decide.estimate import Estimate, Work, estimate
+from nodeagent.features.windows.decide.freeze import parse_freezes
+from nodeagent.features.windows.decide.openings import Openings
+from nodeagent.features.windows.decide.schedule import Schedule
+from nodeagent.features.windows.decide.turn import Terms, share_of
+from nodeagent.features.windows.decide.window import parse_windows
 from nodeagent.features.windows.guard import TimeGuard
 from nodeagent.features.windows.reasons import WindowReason
+from nodeagent.features.windows.times import Times
 from nodeagent.update.history.lasting import Hold
-from nodeagent.update.ports.events import UpdateWaiting
-from nodeagent.update.ports.store import ApplyRequest
+from nodeagent.update.history.trail import Boot, Span, Trail, trail_to_dict
+from nodeagent.update.ports.events import UpdateWaiting, Warned
+from nodeagent.update.ports.store import ApplyRequest, HistoryEntry
 from nodeagent.update.states import Phase
 from tests.agent.test_api import api
 from tests.update import test_cluster_update as cluster
@@ -29,20 +38,27 @@ from tests.world.run import Host
 pytestmark = pytest.mark.looptime
 
 # The clock of the host counts boots: this is the time of the second one.
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = "2026-01-01T00:00:02.000Z"
 
 
-class GivenTimes:
-    """``windows`` as in ``windows.open``; none: always."""
+EVERYONE = Terms()
 
-    def __init__(self, *windows: str) -> None:
-        self.windows = windows
 
-    async def zone(self) -> tzinfo:
-        return UTC
+class GivenTimes(Times):
+    """``windows`` as in ``windows.open``, ``freezes`` as in ``windows.freeze``; none: always."""
 
-    async def schedule(self) -> Schedule | None:
-        return Schedule(parse_windows(self.windows), UTC) if self.windows else None
+    def __init__(self, *windows: str, freezes: Sequence[str] = (), terms: Terms = EVERYONE) -> None:
+        self.windows, self.freezes, self.terms = windows, freezes, terms
+
+    def now(self) -> datetime:
+        return NEW_YEAR
+
+    async def openings(self) -> Openings | None:
+        if not (self.windows or self.freezes):
+            return None
+        schedule = Schedule(parse_windows(self.windows), UTC) if self.windows else None
+        return Openings(schedule, tuple(sorted(freeze.span(UTC) for freeze in parse_freezes(self.freezes))))
 
 
 async def started() -> Host:
@@ -81,14 +97,28 @@ async def test_an_update_begins_at_its_time_also_after_restarts() -> None:
     assert host.record.lasting.hold is None
 
 
-async def test_an_update_begins_at_its_time_and_not_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, began = asyncio.get_running_loop().time, asyncio.get_running_loop().time()
-    midnight = datetime(2026, 1, 1, tzinfo=UTC)
-    monkeypatch.setattr(FakeClock, "now", lambda _: (midnight + timedelta(seconds=clock() - began)).isoformat())
+@pytest.fixture
+def elapsed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """The wall clock of the host goes with the loop, from new year on. Returns the seconds since then."""
+    began: list[float] = []
+
+    def seconds() -> float:
+        # The loop of the test begins with its own time.
+        now = asyncio.get_running_loop().time()
+        began.append(now)
+        return now - began[0]
+
+    monkeypatch.setattr(
+        FakeClock, "now", lambda _: (NEW_YEAR + timedelta(seconds=seconds())).isoformat(timespec="milliseconds")
+    )
+    return seconds
+
+
+async def test_an_update_begins_at_its_time_and_not_minutes_later(elapsed: Callable[[], float]) -> None:
     host = await started()
     host.want(B)
-    task = await held(host, not_before=(midnight + timedelta(seconds=10_000)).isoformat())
-    await asyncio.sleep(9_999 - (clock() - began))
+    task = await held(host, not_before=(NEW_YEAR + timedelta(seconds=10_000)).isoformat())
+    await asyncio.sleep(9_999 - elapsed())
     assert host.phase is Phase.LEASING
     await asyncio.sleep(2)
     assert host.phase is not Phase.LEASING
@@ -171,3 +201,177 @@ async def test_a_window_is_waited_for_and_its_closing_interrupts_nothing() -> No
     host.around.stuck = False
     await task
     assert (host.phase, host.around.killed) == (Phase.IDLE, [])
+
+
+async def begun(host: Host, at: datetime, elapsed: Callable[[], float]) -> None:
+    """The update that waits begins at that time, and not before."""
+    await asyncio.sleep((at - NEW_YEAR).total_seconds() - elapsed() - 2)
+    assert host.phase is Phase.LEASING
+    await asyncio.sleep(4)
+    assert host.phase is not Phase.LEASING
+
+
+async def test_a_freeze_is_waited_out(elapsed: Callable[[], float]) -> None:
+    host = await started()
+    host.guards = [TimeGuard(GivenTimes("02:00 60", freezes=["fair = 2026-01-01..2026-01-01T02:30"]))]
+    host.want(B)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(60)
+    message = "updates are frozen until 2026-01-01T02:30:00Z (fair); it begins at 2026-01-01T02:30:00Z"
+    assert waits(host) == [(WindowReason.FROZEN, message)]
+    await begun(host, datetime(2026, 1, 1, 2, 30, tzinfo=UTC), elapsed)
+    await task
+    assert outcomes(host)[-1] == ("b", "done", 0)
+
+
+@pytest.mark.parametrize("times", [GivenTimes("fri 00:00 60"), GivenTimes(freezes=["2026-01-01"])])
+async def test_an_operator_begins_an_update_at_any_time(times: GivenTimes) -> None:
+    host = await started()
+    host.guards = [TimeGuard(times)]
+    host.want(B)
+    task = await held(host)
+    assert host.loop is not None
+    async with host.loop.recorded(ApplyRequest(host.wanted, options={"any_time": "yes"})):
+        pass
+    await task
+    assert outcomes(host)[-1] == ("b", "done", 0)
+    # The next one waits again.
+    host.want(REBOOTS)
+    task = await held(host)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_closed_window_does_not_begin_for_a_request_of_a_later_time(elapsed: Callable[[], float]) -> None:
+    host = await started()
+    host.guards = [TimeGuard(GivenTimes("02:00 60"))]
+    host.want(B)
+    task = await held(host, not_before="2026-01-01T01:00:00Z")
+    await asyncio.sleep(3600)
+    assert [reason for reason, _ in waits(host)] == [WindowReason.SCHEDULED, WindowReason.WINDOW_CLOSED]
+    await begun(host, datetime(2026, 1, 1, 2, tzinfo=UTC), elapsed)
+    await task
+
+
+async def test_hosts_of_a_fleet_begin_at_different_times(elapsed: Callable[[], float]) -> None:
+    host = await started()
+    host.guards = [TimeGuard(GivenTimes("00:00 120", terms=Terms(timedelta(minutes=60), 0.75)))]
+    host.want(B)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(600)
+    message = "the hosts are spread over the window; it begins at 2026-01-01T00:45:00Z"
+    assert waits(host) == [(WindowReason.WINDOW_SPREAD, message)]
+    await begun(host, datetime(2026, 1, 1, 0, 45, tzinfo=UTC), elapsed)
+    await task
+
+
+def slow_update(minutes: int) -> HistoryEntry:
+    course = Trail((Boot("b", 0, minutes * 60 + 10, 1e9),), (Span("Leasing", "", 0, 0), Span("Acting", "", 0, 10)))
+    times = ("2025-12-01T00:00:00Z", "2025-12-01T01:00:00Z")
+    return HistoryEntry("u", "a", "b", *times, "done", "restart", trail=trail_to_dict(course))
+
+
+class PastTimes(GivenTimes):
+    """Estimates from the history of ``host``."""
+
+    def __init__(self, host: Host, windows: Sequence[str], terms: Terms) -> None:
+        super().__init__(*windows, terms=terms)
+        self.host = host
+
+    async def estimate(self, work: Work) -> Estimate:
+        return estimate(self.host.world.history, work)
+
+
+async def host_with(windows: Sequence[str], terms: Terms, minutes: int) -> Host:
+    """The last update of this host took that long."""
+    host = await without_guards()
+    host.world.history[:] = [slow_update(minutes)]
+    host.guards = [TimeGuard(PastTimes(host, windows, terms))]
+    host.want(B)
+    return host
+
+
+async def test_nothing_begins_that_would_end_after_the_window(elapsed: Callable[[], float]) -> None:
+    host = await host_with(["00:00 60", "02:00 60"], Terms(end_inside=True), 40)
+    await asyncio.sleep(1800 - elapsed())
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(600)
+    ((reason, message),) = waits(host)
+    assert reason == WindowReason.WINDOW_TOO_SHORT
+    assert message == (
+        "it will not end before the window closes: similar updates took 40 min, 50 min with a margin, "
+        "30 min are left; it begins at 2026-01-01T02:00:00Z"
+    )
+    await begun(host, datetime(2026, 1, 1, 2, tzinfo=UTC), elapsed)
+    await task
+    assert outcomes(host)[-1] == ("b", "done", 0)
+
+
+async def test_an_update_that_is_too_long_for_each_window_begins_at_the_start_of_one(
+    elapsed: Callable[[], float],
+) -> None:
+    host = await host_with(["00:00 30", "02:00 30"], Terms(end_inside=True), 40)
+    await asyncio.sleep(1200 - elapsed())
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(300)
+    assert [reason for reason, _ in waits(host)] == [WindowReason.WINDOW_TOO_SHORT]
+    await begun(host, datetime(2026, 1, 1, 2, tzinfo=UTC), elapsed)
+    await task
+    warned = [event.message for event in host.world.events if isinstance(event, Warned)]
+    note = "continuing: no window is long enough, so it begins at the start of one: "
+    assert warned == [note + "similar updates took 40 min, 50 min with a margin"]
+    assert outcomes(host)[-1] == ("b", "done", 0)
+
+
+async def test_a_host_that_is_killed_while_it_waits_keeps_its_time(elapsed: Callable[[], float]) -> None:
+    """Nothing is stored: settings, id and history give the same time again."""
+    host = await host_with(["01:00 120"], Terms(timedelta(minutes=60), share_of("a" * 32), end_inside=True), 10)
+    seen = set()
+    for _ in range(3):
+        task = asyncio.create_task(host.settle())
+        await asyncio.sleep(300)
+        seen.add(waits(host)[-1])
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        host.world.power_cut()
+    ((reason, message),) = seen
+    assert (reason, message.partition("; ")[0]) == (WindowReason.WINDOW_CLOSED, "no window is open")
+    assert ", and this host begins at 2026-01-01T01:" in message
+
+
+async def test_a_plan_shows_the_time_of_this_host() -> None:
+    host = await started()
+    host.want(B)
+    times = GivenTimes("02:00 120", terms=Terms(timedelta(minutes=60), 0.75))
+    host.guards = [TimeGuard(times)]
+
+    async def notes() -> list[str]:
+        planned = json.loads(await api(host).plan(host.wanted))["notes"]
+        return [note for note in planned if note.startswith("windows:")]
+
+    opens = "the next one opens 2026-01-01T02:00:00Z, and this host begins at 2026-01-01T02:45:00Z"
+    assert await notes() == [f"windows: no window is open; {opens}"]
+    times.freezes = ["2026-01-01..2026-01-03"]
+    frozen = "updates are frozen until 2026-01-04T00:00:00Z; it begins at 2026-01-04T02:45:00Z"
+    assert await notes() == [f"windows: {frozen}"]
+    times.windows, times.freezes, times.terms = ("00:00 4",), (), Terms(end_inside=True)
+    too_long = "no window is long enough, so it begins at the start of one: without a similar update yet"
+    assert await notes() == [f"windows: it begins at once; {too_long}, 5 min are expected"]
+    times.windows = ()
+    assert await notes() == []
+
+
+async def test_a_time_zone_that_is_gone_closes_the_windows() -> None:
+    class NoZone(GivenTimes):
+        async def openings(self) -> Openings | None:
+            raise InvalidInput("'X' is not a time zone of this host", reason=WindowReason.TIME_ZONE_UNKNOWN)
+
+    host = await started()
+    host.guards = [TimeGuard(NoZone())]
+    host.want(B)
+    planned = json.loads(await api(host).plan(host.wanted))["notes"]
+    assert "windows: none is open: 'X' is not a time zone of this host" in planned
+    task = await held(host)
+    assert [reason for reason, _ in waits(host)] == [WindowReason.WINDOW_CLOSED]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import InvalidInput
-from nodeagent.features.windows.zones import load_zone, schedule_of, zone_name
+from nodeagent.features.windows.decide.freeze import Frozen
+from nodeagent.features.windows.decide.openings import Openings
+from nodeagent.features.windows.zones import load_zone, openings_of, zone_name
 
 AT = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
@@ -51,18 +53,28 @@ def test_the_name_of_the_host_s_zone(tmp_path: Path) -> None:
     assert zone_name("localtime", link) == "of this host"
 
 
-def test_windows() -> None:
-    assert schedule_of((), "localtime") is None
-    found = schedule_of(("sat,sun 22:30 120", "05:00 60"), "Europe/Prague")
-    assert found is not None
-    assert found.is_open(datetime(2026, 7, 4, 21, tzinfo=UTC))  # Saturday, 23:00 there
-    assert not found.is_open(datetime(2026, 7, 3, 21, tzinfo=UTC))
-    assert found.is_open(datetime(2026, 7, 3, 3, 30, tzinfo=UTC))
+def test_windows_and_freezes() -> None:
+    assert openings_of((), (), "localtime") == Openings(None)
+    found = openings_of(("sat,sun 22:30 120", "05:00 60"), ("2026-07-05",), "Europe/Prague")
+    assert found.windows is not None
+    assert found.windows.is_open(datetime(2026, 7, 4, 21, tzinfo=UTC))  # Saturday, 23:00 there
+    assert not found.windows.is_open(datetime(2026, 7, 3, 21, tzinfo=UTC))
+    assert found.windows.is_open(datetime(2026, 7, 3, 3, 30, tzinfo=UTC))
+    assert found.freezes == (Frozen(datetime(2026, 7, 4, 22, tzinfo=UTC), datetime(2026, 7, 5, 22, tzinfo=UTC)),)
     with pytest.raises(InvalidInput):
-        schedule_of((), "Europe/Nowhere")
-    with pytest.raises(InvalidInput) as twice:
-        schedule_of(("nights = 22:30 60", "nights = 02:00 60"), "UTC")
-    assert (twice.value.reason, twice.value.message) == (
-        "SettingsInvalid",
-        "windows.open: two windows have the name nights",
-    )
+        openings_of((), (), "Europe/Nowhere")
+
+
+@pytest.mark.parametrize(
+    ("windows", "freezes", "message"),
+    [
+        (("nights = 22:30 60", "nights = 02:00 60"), (), "windows.open: two windows have the name nights"),
+        ((), ("2027-02-29",), "windows.freeze: '2027-02-29': day is out of range for month"),
+        ((), ("2027-02-02..2027-02-01",), "windows.freeze: '2027-02-02..2027-02-01' ends before it begins"),
+    ],
+)
+def test_what_the_form_alone_does_not_show(windows: list[str], freezes: list[str], message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        openings_of(windows, freezes, "UTC")
+    assert (caught.value.reason, caught.value.message) == ("SettingsInvalid", message)
+    assert [problem.path for problem in caught.value.problems] == [message.partition(":")[0]]

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
 
-from nodeagent.features.windows.decide.weekly import Schedule, parse_windows, weekly
+from nodeagent.features.windows.decide.schedule import Schedule
+from nodeagent.features.windows.decide.window import every, parse_windows
 
 # Days from a request to the start of its update, at most: a later one is a typing error.
 MAX_DAYS = 366
+# The value of the option with which neither windows nor freezes hold.
+ANY_TIME: Final = "yes"
 ONE_DAY = timedelta(days=1)
 
 
@@ -83,7 +87,7 @@ def _moment(words: list[str], now: datetime) -> datetime:
             return _at(now, time, 1)
         case [day, time] if day[:1].isalpha():
             # The parser of the windows reads days and times, so that both accept the same ones.
-            ahead = (weekly([day], time, 1)[0].day - now.weekday()) % 7
+            ahead = (every([day], time, 1)[0].day - now.weekday()) % 7
             at = _at(now, time, ahead)
             return at if at > now else _at(now, time, ahead + 7)
         case _:
@@ -97,5 +101,5 @@ def _moment(words: list[str], now: datetime) -> datetime:
 
 
 def _at(now: datetime, time: str, days: int) -> datetime:
-    start = weekly([], time, 1)[0].start
+    start = every([], time, 1)[0].start
     return (now + days * ONE_DAY).replace(hour=start // 60, minute=start % 60, second=0, microsecond=0)

@@ -3,52 +3,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.features.windows.decide.weekly import WEEK, Schedule, Window, named_windows, parse_windows, weekly
+from nodeagent.features.windows.decide.schedule import Schedule
+from nodeagent.features.windows.decide.window import WEEK, Window, every, named_windows, parse_windows
+from tests.features.windows.decide.zones import moments, utc, zones
 
 pytestmark = pytest.mark.cluster_failure("the window closes during the drain")
 
 MINUTE = timedelta(minutes=1)
 PRAGUE = ZoneInfo("Europe/Prague")  # 2026: forward on 29 March at 02:00, back on 25 October at 03:00
-ZONES = [
-    "UTC",
-    "Europe/Prague",
-    "America/St_Johns",  # not on the hour
-    "Australia/Lord_Howe",  # half an hour of daylight saving
-    "Pacific/Apia",  # had no 30 December 2011
-    "Africa/Casablanca",  # back in the middle of the year
-    "America/Havana",  # jumps at midnight
-    "Asia/Kathmandu",
-]
-JUMPS = [
-    datetime(2011, 12, 30, 9, tzinfo=UTC),
-    datetime(2026, 2, 15, 2, tzinfo=UTC),
-    datetime(2026, 3, 8, 5, tzinfo=UTC),
-    datetime(2026, 3, 29, 1, tzinfo=UTC),
-    datetime(2026, 4, 4, 15, tzinfo=UTC),
-    datetime(2026, 10, 3, 15, 30, tzinfo=UTC),
-    datetime(2026, 10, 25, 1, tzinfo=UTC),
-    datetime(2026, 11, 1, 5, tzinfo=UTC),
-]
-
-
-def utc(text: str) -> datetime:
-    return datetime.fromisoformat(text + "+00:00")
-
 
 windows = st.builds(
     Window, st.integers(0, 6), st.integers(0, 24 * 60 - 1), st.one_of(st.integers(1, 300), st.integers(1, WEEK))
 )
-schedules = st.builds(Schedule, st.lists(windows, max_size=3), st.sampled_from(ZONES).map(ZoneInfo))
-moments = st.builds(
-    lambda jump, minutes: jump + timedelta(minutes=minutes), st.sampled_from(JUMPS), st.integers(-2000, 2000)
-)
+schedules = st.builds(Schedule, st.lists(windows, max_size=3), zones)
 
 
 @given(schedules, moments)
@@ -112,21 +86,21 @@ def test_always_and_never() -> None:
 
 
 def test_windows_that_touch_are_one() -> None:
-    every_day = Schedule(weekly([], "00:00", 24 * 60), PRAGUE)
+    every_day = Schedule(every([], "00:00", 24 * 60), PRAGUE)
     assert every_day.next_change(utc("2026-03-27T12:00")) is None
 
 
 def test_a_name_is_for_operators() -> None:
     texts = ["22:30 60", "nights = sat,sun 02:00 120"]
-    assert parse_windows(texts) == (*weekly([], "22:30", 60), *weekly(["sat", "sun"], "02:00", 120))
+    assert parse_windows(texts) == (*every([], "22:30", 60), *every(["sat", "sun"], "02:00", 120))
     assert named_windows(texts) == {"nights": "sat,sun 02:00 120"}
     with pytest.raises(ValueError, match="two windows have the name nights"):
         named_windows([*texts, "nights = 03:00 60"])
 
 
 def test_as_people_write_them() -> None:
-    assert weekly(["Sat", "sunday", "sat"], "22:30", 90) == (Window(5, 1350, 90), Window(6, 1350, 90))
-    assert [window.day for window in weekly([], "0:05", 1)] == list(range(7))
+    assert every(["Sat", "sunday", "sat"], "22:30", 90) == (Window(5, 1350, 90), Window(6, 1350, 90))
+    assert [window.day for window in every([], "0:05", 1)] == list(range(7))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +110,7 @@ def test_as_people_write_them() -> None:
 )  # fmt: skip
 def test_what_is_no_window(days: list[str], start: str, length: int) -> None:
     with pytest.raises(ValueError, match=r"is no|lasts"):
-        weekly(days, start, length)
+        every(days, start, length)
 
 
 def test_a_time_needs_an_offset() -> None:
