@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 
 import pytest
 
@@ -20,8 +21,8 @@ from tests.agent.test_api import DESIRED, api
 from tests.features.trial.trials import TrialHost, at_old, new_login
 from tests.update.test_kills import BUSY, OLD, REBOOTING
 from tests.update.test_outcomes import outcomes, status
-from tests.world import kill_points
-from tests.world.run import config
+from tests.world import kill_points, os_host
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -254,3 +255,20 @@ async def test_the_way_back_reboots_where_the_config_did() -> None:
     await host.settle()
     assert at_old_again(host)
     assert host.actions().count("reboot") == 2
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["not kept", "kept"])
+async def test_the_previous_os_boots_again_without_its_image(keeps: bool) -> None:
+    old = await os_host.at_old()
+    host = TrialHost(**{field.name: getattr(old, field.name) for field in fields(Host)}, keeps=keeps)
+    host.wanted = host.add(os_host.NEW)
+    host.world.request = host.request().held(Hold("", requester="root", options={"trial": "600"}))
+    task = asyncio.create_task(host.settle())
+    while not host.world.notes.get("trial"):
+        await asyncio.sleep(0.2)
+    assert os_host.booted_digest(host.world) == os_host.B_DIGEST
+    await task
+    assert os_host.booted_digest(host.world) == (os_host.B_DIGEST if keeps else os_host.A_DIGEST)
+    # On the way back once to the old OS, and once because services of that boot had read files of the new config.
+    assert host.actions().count("reboot") == (1 if keeps else 3)
+    assert outcomes(host)[-1] == (("new", "done", 0) if keeps else ("new", "reverted", 1))
