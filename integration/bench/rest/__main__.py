@@ -7,7 +7,10 @@ after many updates is reported beside it. It boots a test host, so it needs root
 with a cluster ``make cluster-tools``; some minutes. Memory is resident KiB: all of it, and the anonymous part, which
 the kernel cannot drop and read again.
 
-    python -m integration.bench.rest [--cluster] [--files N] [--updates N] [--interpreter ORIGIN]
+With ``--nodes``, it reports the peak of an agent that waits for the turn of its pool in a cluster of so many Nodes,
+which is to be below 100 MiB.
+
+    python -m integration.bench.rest [--cluster | --nodes N] [--files N] [--updates N] [--interpreter ORIGIN]
         [--environment NAME=VALUE]
 """
 
@@ -17,6 +20,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from integration.bench.rest import with_cluster
@@ -30,9 +34,12 @@ from integration.hosts.errors import Unavailable
 
 MAX_RSS = 48 * 1024  # KiB
 MAX_RSS_WITH_CLUSTER = 85 * 1024  # KiB
+MAX_PEAK = 100 * 1024  # KiB
 MAX_CPU = 0.001  # of one processor
 WATCHED = 60.0  # seconds
 SETTLE = 5.0
+LATE = 400.0
+KINDS = (("all", "VmRSS"), ("anonymous", "RssAnon"), ("peak", "VmHWM"))
 PATH = "/etc/bench.conf"
 DROP_IN = "/etc/systemd/system/nodeagent.service.d/bench.conf"
 
@@ -49,9 +56,9 @@ def pid(host: Host) -> int:
 
 
 def memory(host: Host) -> dict[str, int]:
-    """KiB of resident memory, and of its anonymous part."""
+    """KiB of resident memory, of its anonymous part, and the most that it was."""
     fields = dict(line.split(":", 1) for line in host.read_text(f"/proc/{pid(host)}/status").splitlines())
-    return {key: int(fields[name].split()[0]) for key, name in (("all", "VmRSS"), ("anonymous", "RssAnon"))}
+    return {key: int(fields[name].split()[0]) for key, name in KINDS}
 
 
 def spent(host: Host) -> tuple[float, int]:
@@ -117,6 +124,39 @@ def run(updates: int, interpreter: str, environment: list[str], *, files: int, c
     }
 
 
+def run_waiting(nodes: int, interpreter: str) -> dict[str, object]:
+    story = Quiet()
+    image = installed_image(base_image(story.say), package_of(story, interpreter))
+    with ExitStack() as stack:
+        server, directory = stack.enter_context(with_cluster.api_server())
+        controller = with_cluster.fill(server, nodes)
+        host = stack.enter_context(Host(image, read_only={INSIDE: directory}))
+        agent.settings(host, with_cluster.WAITING)
+        host.write(with_cluster.KUBECONFIG, with_cluster.kubeconfig(server))
+        host.write(agent.POLICY, agent.policy())
+        listen_inside(host, server.port)
+        host.boot()
+        agent.wait_daemon(host)
+        wait_for(lambda: controller.notes().get("reason", "").startswith("PoolOrder"))
+        time.sleep(WATCHED)
+        found = memory(host)
+    return {
+        "bench": "rest",
+        "nodes": nodes,
+        "interpreter": interpreter,
+        "rss_kib": found,
+        "good": found["peak"] <= MAX_PEAK,
+    }
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LATE
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the agent does not come so far")
+        time.sleep(1.0)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=300)
@@ -124,8 +164,14 @@ def main() -> int:
     parser.add_argument("--environment", action="append", default=[], metavar="NAME=VALUE", help="of the daemon")
     parser.add_argument("--files", type=int, default=0, metavar="N", help="of each config, which do not change")
     parser.add_argument("--cluster", action="store_true", help="with a Node, a lease and a drain of an API server")
+    parser.add_argument(
+        "--nodes", type=int, default=0, metavar="N", help="the peak in a cluster of so many, no updates"
+    )
     options = parser.parse_args()
     try:
+        if options.nodes:
+            print(json.dumps(run_waiting(options.nodes, options.interpreter), indent=1))
+            return 0
         found = run(
             options.updates, options.interpreter, options.environment, files=options.files, cluster=options.cluster
         )
