@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 class Base:
     """What the base gives to a feature when the daemon starts.
 
-    ``ports`` has the guards of all features only when all are open. ``policy`` returns the present one. ``backend`` is
-    what ``Door.backend`` of a feature returned. ``desired_file`` is the file of the desired config, where no feature
+    ``ports`` has the guards of all features only when all are open. ``policy`` returns the present one. ``api`` is the
+    client of the API server; None for a host without a cluster, and for a plan without the daemon. ``backend`` is what
+    ``Door.backend`` of a feature returned. ``desired_file`` is the file of the desired config, where no feature
     says what is desired. ``load`` returns a stored config by its digest, as it was applied, and ``policy_between`` the
     policy of an update from one config to another. ``wake`` lets the loop take another turn, and ``look_again`` lets it
     check what is desired, because a wait may be over. ``requested`` records that an operator requests the desired
@@ -63,6 +64,7 @@ class Base:
     coordination: Coordination
     ports: Ports
     policy: Callable[[], UpdatePolicy]
+    api: KubeClient | None
     backend: Backend | None
     desired_file: str
     load: Callable[[str], Awaitable[Desired]]

@@ -145,6 +145,7 @@ class Adapters:
             coordination=coordination,
             ports=self.ports,
             policy=lambda: self.update_policy,
+            api=self.api,
             backend=self.backend,
             desired_file=self.desired_file,
             load=lambda digest: self.load(digest),

@@ -29,6 +29,7 @@ NAMES: Final = (
     "bootc",
     "bootloader",
     "boot_counting",
+    "busy_pods",
     "certificates",
     "checks",
     "drift",

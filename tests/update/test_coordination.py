@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,3 +118,32 @@ async def test_each_guard_must_permit_a_stop() -> None:
         with pytest.raises(Refused, match="b"):
             await stop()
     assert calls == ["a", "b", "a", "b"]
+
+
+@dataclass
+class Needed:
+    """A guard that needs the pods of this node, and what it was asked."""
+
+    held: list[bool]
+    world: World
+
+    async def permit_begin(self, work: str, options: Mapping[str, str]) -> None:
+        assert (work, dict(options)) == ("update to b", {"x": "y"})
+        self.held.append(self.world.holder is not None)
+
+    async def permit_stop(self) -> None:
+        pass
+
+    before_stop = permit_stop
+
+
+@pytest.mark.parametrize("stops_pods", [False, True])
+async def test_what_stops_pods_is_asked_for_before_the_lease_and_with_it(stops_pods: bool) -> None:
+    world = World()
+    guard = Needed([], world)
+    coordination = Coordination(FakeLease(world), guards=[guard])
+    operation = Operation("u1", "nodeagent", "update to b", stops_pods=stops_pods, options={"x": "y"})
+    await coordination.acquire(operation)
+    assert guard.held == ([False, True] if stops_pods else [])
+    await coordination.recheck(operation)
+    assert len(guard.held) == (2 if stops_pods else 0), "not once the work has begun"

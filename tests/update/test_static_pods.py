@@ -125,6 +125,9 @@ class Quorum:
     moves: int = 0
     checks: int = 0
 
+    async def permit_begin(self, work: str, options: Mapping[str, str]) -> None:
+        pass
+
     async def permit_stop(self) -> None:
         self.checks += 1
 

@@ -47,6 +47,7 @@ class Around:
     hook: bool = False
     gate: Refused | None = None
     guard: Refused | None = None
+    busy: Refused | None = None  # pods that must not be stopped
     away_since: float | None = None
     lost: set[str] = field(default_factory=set)  # operations whose lease was taken away
     why_lost: str = "LeaseLost"
@@ -206,6 +207,10 @@ class FakeQuorum:
 
     def __init__(self, world: World, around: Around) -> None:
         self.world, self.around = world, around
+
+    async def permit_begin(self, work: str, options: Mapping[str, str]) -> None:
+        if self.around.busy is not None:
+            raise self.around.busy
 
     async def permit_stop(self) -> None:
         if self.around.guard is not None:

@@ -241,6 +241,9 @@ class MaintenanceManager:
         node, now = self.ports.node, self.ports.clock.now()
         assert node is not None
         await self.ports.coordination.check_others(stops_node=current.power_off)
+        # A drain that has begun goes on.
+        if not current.drain_by:
+            await self.ports.coordination.permit_begin(_operation(current))
         by = current.drain_by or add_seconds(now, self.limits().drain_timeout)
         # The deadline is stored, so that a restart does not extend it.
         if not current.drain_by:
@@ -256,6 +259,9 @@ class MaintenanceManager:
                 f"requested a power-off {current.tries} times without effect", reason=MaintenanceReason.POWER_OFF_FAILED
             )
         ports, limits, coordination = self.ports, self.limits(), self.ports.coordination
+        # Before a drain the same was checked, and its pods are gone.
+        if not (current.drain or current.tries):
+            await coordination.permit_begin(_operation(current))
         away = self._unavailable_since
         # Without logind no program reports inhibitors; systemd powers the host off without it.
         direct = away is not None and ports.clock.monotonic() - away >= limits.service_wait
@@ -352,4 +358,11 @@ class MaintenanceManager:
 
 
 def _operation(current: Maintenance) -> Operation:
-    return Operation(current.operation, current.requester, current.reason, queued=False, stops_node=current.power_off)
+    return Operation(
+        current.operation,
+        current.requester,
+        current.reason,
+        queued=False,
+        stops_node=current.power_off,
+        stops_pods=current.drain or current.power_off,
+    )

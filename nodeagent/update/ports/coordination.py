@@ -149,6 +149,15 @@ class Backend(Protocol):
 class StopGuard(Protocol):
     """What must be true before this node stops. ``update.guard.Guard`` has it for features."""
 
+    async def permit_begin(self, work: str, options: Mapping[str, str]) -> None:
+        """Raise ``Refused`` if an update or a maintenance that stops the pods of this node must not begin now.
+
+        ``work`` names it, and is the same after a restart. ``options`` are what its operator requested, by name. It is
+        called before anything is taken for the work, and again when all is, but not once the work has begun. It must
+        take no longer than some seconds.
+        """
+        ...
+
     async def permit_stop(self) -> None:
         """Raise ``Refused`` if the node must not be drained or stopped now, whether by an update or by a maintenance.
 

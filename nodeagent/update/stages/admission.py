@@ -47,7 +47,9 @@ def operation_of(update: Update) -> Operation:
         HOLDER,
         f"update to {record.to_name}",
         stops_node=plan.drain or plan.reboot or plan.stops_static_pods or plan.stops_etcd,
+        stops_pods=plan.drain or plan.reboot,
         keeps=bool(record.unfinished),
+        options=update.hold.options if update.hold is not None else {},
     )
 
 

@@ -9,7 +9,7 @@ use the same object, so that there is one owner of the lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
@@ -36,8 +36,9 @@ class Operation:
 
     ``queued``: it waits for a slot and other actors. A maintenance does not: an operator started it, so that
     it begins when the lease is free and checks other actors before its own steps. ``stops_node``: it drains or stops
-    the node, so the guards must permit it. ``keeps``: after a refusal it keeps what it holds, because the node is
-    half-way between two configs.
+    the node, so the guards must permit it. ``stops_pods``: it stops the pods of the node, and not only etcd or a static
+    pod. ``keeps``: after a refusal it keeps what it holds, because the node is half-way between two configs.
+    ``options`` are what its operator requested of features, by name.
     """
 
     id: str
@@ -45,7 +46,9 @@ class Operation:
     reason: str
     queued: bool = True
     stops_node: bool = False
+    stops_pods: bool = False
     keeps: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -102,6 +105,7 @@ class Coordination:
             if self.slot is not None or self.gates is not None or permit is not None:
                 await self.check_free(operation.id)
             await self.check_others(stops_node=operation.stops_node)
+            await self.permit_begin(operation)
             if permit is not None:
                 await permit()
             if self.slot is not None:
@@ -111,6 +115,7 @@ class Coordination:
         if operation.queued:
             # An actor that respects the lease stays away from here on. One that began before shows now.
             await self.check_others(stops_node=operation.stops_node)
+            await self.permit_begin(operation)
         # Machine controllers delete machines without a lease.
         if self.gates is not None:
             await self.gates.hold_machine()
@@ -201,6 +206,11 @@ class Coordination:
             await self.slot.check(operation)
 
     # The guards.
+
+    async def permit_begin(self, operation: Operation) -> None:
+        """Raise ``Refused`` if a guard needs the pods that ``operation`` stops."""
+        for guard in self.guards if operation.stops_pods else ():
+            await guard.permit_begin(operation.reason, operation.options)
 
     async def permit_stop(self) -> None:
         for guard in self.guards:

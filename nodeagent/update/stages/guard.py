@@ -154,6 +154,13 @@ class Guard:
         """
         return ""
 
+    async def permit_begin(self, work: str, options: Mapping[str, str]) -> None:
+        """Check whether ``work`` that stops the pods of this node may begin, an update or a maintenance. See
+        ``StopGuard``.
+
+        Raises ``Refused``: it waits, and what an update has taken is given back.
+        """
+
     async def permit_stop(self) -> None:
         """Check whether the node may be drained or stopped now, whether by an update or by a maintenance. It is called
         several times until the node stops, and must take no longer than a few seconds.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -120,12 +120,19 @@ class Gate:
     refusal: Refused | None = None
     leaving: bool = False
     held: bool = False
+    busy: Refused | None = None
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     async def check(self) -> None:
         if self.refusal is not None:
             raise self.refusal
 
     permit_stop = before_stop = check
+
+    async def permit_begin(self, work: str, options: Mapping[str, str]) -> None:
+        self.asked.append((work, dict(options)))
+        if self.busy is not None:
+            raise self.busy
 
     async def hold_machine(self) -> None:
         if self.leaving:
@@ -593,6 +600,33 @@ async def test_no_power_off_while_another_actor_or_etcd_refuses(scene: Scene) ->
         assert scene.world.rebooting is not None
         await scene.world.rebooting.wait()
         assert scene.world.done == ["1:drained", "1:power-off"]
+
+
+@pytest.mark.parametrize("power_off", [True, False])
+@pytest.mark.parametrize("drain", [True, False])
+async def test_a_maintenance_that_stops_pods_waits_until_they_may_stop(
+    scene: Scene, drain: bool, power_off: bool
+) -> None:
+    request = MaintenanceRequest("new memory", drain=drain, power_off=power_off)
+    async with scene.life() as keeper:
+        scene.guard.busy = Refused("a build runs", reason=Reason.REFUSED)
+        await keeper.start("root", request)
+        await asyncio.sleep(100)
+        if not (drain or power_off):
+            assert (scene.state, scene.guard.asked) == ("under way", [])
+            return
+        assert (scene.shown() or {})["message"] == "Refused: a build runs"
+        assert (scene.world.done, scene.node.cordoned, scene.holder) == ([], "", "root")
+    async with scene.life():
+        await asyncio.sleep(100)
+        assert scene.guard.asked[-1] == ("new memory", {})
+        scene.guard.busy = None
+        await asyncio.sleep(30)
+        # Once the drain has begun, a pod holds nothing any more.
+        scene.guard.busy = Refused("another build runs", reason=Reason.REFUSED)
+        await asyncio.sleep(1000)
+        wanted = [*(["1:drained"] if drain else []), *(["1:power-off"] if power_off else [])]
+        assert scene.world.done == wanted
 
 
 async def test_a_host_that_does_not_go_off(scene: Scene) -> None:
