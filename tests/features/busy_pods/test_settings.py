@@ -16,7 +16,7 @@ from nodeagent.errors import InvalidInput
 from nodeagent.features.busy_pods.settings import SELECTOR, BusyPodSettings
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import load
-from tests.features.busy_pods.selectors import INVALID, VALID
+from tests.features.busy_pods.selectors import INVALID, REFUSED_HERE, VALID
 
 CLUSTER = "cluster: {kubeconfig: /k}\n"
 
@@ -33,7 +33,7 @@ def test_a_valid_selector_is_read(tmp_path: Path, selector: str) -> None:
     assert found.settings.of(BusyPodSettings).selectors == (selector,)
 
 
-@pytest.mark.parametrize("selector", ["", " ", *INVALID])
+@pytest.mark.parametrize("selector", ["", " ", *INVALID, *REFUSED_HERE])
 def test_another_text_is_a_problem_of_its_line(tmp_path: Path, selector: str) -> None:
     (tmp_path / "50-x.yaml").write_text(f"{CLUSTER}busy_pods: {{selectors: [a=b, {json.dumps(selector)}]}}\n")
     with pytest.raises(InvalidInput) as raised:
