@@ -24,6 +24,8 @@ from nodeagent.core.coordination.gates import Gate
 from nodeagent.core.coordination.kube_objects import Pod
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import OutOfTurn, Refused
+from nodeagent.features.busy_pods.pods import KubeBusyPods
+from nodeagent.features.busy_pods.settings import BusyPodSettings
 from nodeagent.features.cluster import drain as drain_module
 from nodeagent.features.cluster import node_events as events_module
 from nodeagent.features.cluster.decide.conditions import NodeState
@@ -180,6 +182,8 @@ async def everything(client: KubeClient, node: str) -> None:
     """All that an update asks of the cluster."""
     gates = KubeGates(client, node, controls_node=True)
     await gates.check()
+    busy = KubeBusyPods(client, node, BusyPodSettings(selectors=("job notin (image)",)))
+    assert f"default/{node}" in await busy.running()
     slots = KubeSlots(client, HostIdentity(node, "host-a"), SlotPool(node, SlotKind.DISRUPT, 1), SystemClock())
     paused = KubeSlots(
         client, HostIdentity(node, "host-a"), SlotPool(f"{node}-p", SlotKind.DISRUPT, 1, 1), SystemClock()
