@@ -51,6 +51,7 @@ NAMES: Final = (
     "slots",
     "soft_reboot",
     "trial",
+    "uncordon",
     "update_graph",
     "windows",
 )
