@@ -13,10 +13,11 @@ from nodeagent.features.hooks.settings import HookSettings
 def _open(base: Base) -> Feature:
     from nodeagent.features.hooks.programs import Hooks
 
-    hooks = Hooks(base.settings.of(HookSettings).timeout, base.reporter, base.clock)
+    hooks = Hooks(base.settings.of(HookSettings).timeout, base.reporter, base.clock, base.store)
     return Feature(
         use=lambda settings: hooks.use(settings.of(HookSettings).timeout),
         sinks=(hooks.sink,),
+        at_start=[("hooks", hooks.load)],
         beside=[("the hooks of the admin", hooks.run)],
     )
 

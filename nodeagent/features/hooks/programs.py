@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the hooks of the admin beside the loop. They decide nothing, and no update waits for one.
 
-A notice that is under way when nodeagent is killed is lost: the history and the journal have the event.
+A notice that is under way when nodeagent ends is lost, unless it is about the end of an update: the hooks of that run
+again after the next start, by the history.
 """
 
 from __future__ import annotations
@@ -9,12 +10,24 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from nodeagent.errors import AgentError, Problem, Refused
-from nodeagent.features.hooks.decide import HOOKS, HookEvent, Notice, notice_of
+from nodeagent.features.hooks.decide import (
+    HOOKS,
+    DeliveredEnds,
+    HookEvent,
+    Notice,
+    delivered_of,
+    delivered_text,
+    end_key,
+    end_notice,
+    missed,
+    notice_of,
+)
 from nodeagent.features.hooks.reasons import HookReason
 from nodeagent.host.admin_programs import TransientProgram, unsafe_directory, unsafe_program, visible
 from nodeagent.host.fs.os_errors import translated
@@ -22,6 +35,7 @@ from nodeagent.host.programs import NotStarted
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import Event
 from nodeagent.update.ports.host import Clock, Reporter
+from nodeagent.update.ports.store import HistoryEntry
 
 TOPIC: Final = "hooks"
 
@@ -31,8 +45,22 @@ MAX_HOOKS: Final = 20
 # Notices that wait for the hooks of earlier ones.
 MAX_NOTICES: Final = 64
 
+# The note with the last end whose hooks have run, and how many ends before a start are looked through.
+NOTE: Final = "hooks"
+MAX_MISSED: Final = 20
+
 # Seconds before a hook is started again that could not be started.
 PAUSES: Final = (1.0, 5.0)
+
+
+class Ends(Protocol):
+    """The history, and the notes of the store."""
+
+    async def history(self, limit: int) -> Sequence[HistoryEntry]: ...
+
+    async def note(self, key: str) -> str: ...
+
+    async def keep_note(self, key: str, text: str) -> None: ...
 
 
 @dataclass(eq=False)
@@ -45,9 +73,23 @@ class Hooks:
     timeout: float
     reporter: Reporter
     clock: Clock
+    ends: Ends
     root: Path = Path(HOOKS)
     _notices: asyncio.Queue[tuple[Notice, str]] = field(default_factory=lambda: asyncio.Queue(MAX_NOTICES))
     _last: Notice | None = None
+    _delivered: DeliveredEnds = field(default_factory=lambda: DeliveredEnds(""))
+
+    async def load(self) -> None:
+        """Take up the ends of updates whose hooks have not run, because nodeagent ended. Raises what the store does."""
+        history = await self.ends.history(MAX_MISSED)
+        delivered = delivered_of(await self.ends.note(NOTE))
+        if delivered is None:
+            # Nothing is known of what hooks got before.
+            await self._keep(DeliveredEnds(end_key(history[0]) if history else ""))
+            return
+        self._delivered = delivered
+        for entry in missed(history, delivered):
+            self._put(end_notice(entry), entry.finished)
 
     def use(self, timeout: float) -> None:
         self.timeout = timeout
@@ -57,18 +99,31 @@ class Hooks:
         if notice is None or notice.repeats(self._last):
             return
         self._last = notice
+        self._put(notice, self.clock.now())
+
+    def _put(self, notice: Notice, time: str) -> None:
         # While it is full, hooks are failing, which the status has.
         if not self._notices.full():
-            self._notices.put_nowait((notice, self.clock.now()))
+            self._notices.put_nowait((notice, time))
 
     async def run(self) -> None:
         """Run the hooks of each notice, one after another, without end."""
         while True:
             notice, time = await self._notices.get()
             try:
+                if notice.end:
+                    await self._keep(self._delivered.trying(notice.end))
                 await self._deliver(notice, time)
+                if notice.end:
+                    await self._keep(DeliveredEnds(notice.end))
             finally:
                 self._notices.task_done()
+
+    async def _keep(self, delivered: DeliveredEnds) -> None:
+        self._delivered = delivered
+        # Without it, hooks run twice after a restart.
+        with suppress(AgentError):
+            await self.ends.keep_note(NOTE, delivered_text(delivered))
 
     async def idle(self) -> None:
         """Return when the hooks of each notice have run."""

@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, Terminal
 from nodeagent.features.hooks import programs
 from nodeagent.features.hooks.decide import MAX_MESSAGE, HookEvent, notice_of
 from nodeagent.features.hooks.programs import MAX_HOOKS, MAX_NOTICES, Hooks
 from nodeagent.features.hooks.reasons import HookReason
 from nodeagent.host import programs as host_programs
 from nodeagent.host.clock import SystemClock
+from nodeagent.reasons import Reason
 from nodeagent.report.status import Status
 from nodeagent.update.ports.events import (
     DaemonStarted,
@@ -48,9 +49,10 @@ BEGUN = UpdateStarted(ABOUT, "Restart kubelet.service", 2)
 DEGRADED = HostDegraded(ABOUT, "the revert failed", "RevertFailed")
 
 
-def finished(outcome: str = "done") -> UpdateFinished:
+def finished(outcome: str = "done", update_id: str = "u1") -> UpdateFinished:
     times = ("2026-11-28T10:00:00+00:00", "2026-11-28T10:00:04+00:00")
-    return UpdateFinished(HistoryEntry("u1", "worker-1", "worker-2", *times, outcome, "restart", seconds=4.21), 0)
+    entry = HistoryEntry(update_id, "worker-1", "worker-2", *times, outcome, "restart", seconds=4.21)
+    return UpdateFinished(entry, 0)
 
 
 @dataclass
@@ -73,15 +75,49 @@ class Reported:
 
 
 @dataclass
+class FakeEnds:
+    """The history, newest first, and the notes of the store."""
+
+    entries: list[HistoryEntry] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+    writes: int = 0
+    kill_at: int = 0
+    full: bool = False
+
+    async def history(self, limit: int) -> list[HistoryEntry]:
+        return self.entries[:limit]
+
+    async def note(self, key: str) -> str:
+        return self.notes.get(key, "")
+
+    async def keep_note(self, key: str, text: str) -> None:
+        self.writes += 1
+        if self.writes == self.kill_at:
+            raise Killed
+        if self.full:
+            raise Terminal("no space", reason=Reason.NO_SPACE)
+        self.notes[key] = text
+
+
+class Killed(BaseException):
+    pass
+
+
+@dataclass
 class Admin:
     """A host with hooks below ``root``. Each that `keeps` writes what it gets to ``kept``."""
 
     tmp: Path
     timeout: float = 60.0
     reported: Reported = field(default_factory=Reported)
+    ends: FakeEnds = field(default_factory=lambda: FakeEnds())
 
     def __post_init__(self) -> None:
-        self.hooks = Hooks(self.timeout, self.reported, SystemClock(), self.tmp / "hooks")
+        self.start()
+
+    def start(self) -> None:
+        """The agent starts."""
+        self.hooks = Hooks(self.timeout, self.reported, SystemClock(), self.ends, self.tmp / "hooks")
 
     def add(self, event: str, name: str = "a", script: str = 'cat >>"$KEPT"', *, mode: int = 0o755) -> Path:
         path = self.tmp / "hooks" / f"{event}.d" / name
@@ -310,3 +346,90 @@ def receiver() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield f"http://127.0.0.1:{serving.server_address[1]}/", received
         serving.shutdown()
         thread.join()
+
+
+def ended(admin: Admin, *update_ids: str) -> None:
+    """Updates end, oldest first, and no hook has run."""
+    admin.ends.entries[:0] = [finished(update_id=update_id).entry for update_id in reversed(update_ids)]
+
+
+async def test_the_first_start_knows_of_no_end(admin: Admin) -> None:
+    admin.add("finished")
+    ended(admin, "u1", "u2")
+    await admin.hooks.load()
+    await admin.tell()
+    assert admin.kept == []
+
+
+async def test_ends_that_a_killed_agent_did_not_deliver_follow_the_next_start(admin: Admin) -> None:
+    admin.add("finished")
+    ended(admin, "u1")
+    await admin.hooks.load()
+    ended(admin, "u2", "u3")
+    admin.start()
+    await admin.hooks.load()
+    await admin.tell()
+    assert [each["update_id"] for each in admin.kept] == ["u2", "u3"]
+    assert admin.kept[0]["time"] == "2026-11-28T10:00:04+00:00", "that of the event"
+    admin.start()
+    await admin.hooks.load()
+    await admin.tell()
+    assert len(admin.kept) == 2, "once"
+
+
+async def test_a_hook_that_ends_the_agent_runs_twice_at_most(admin: Admin) -> None:
+    admin.add("finished", script='cat >>"$KEPT"; exec sleep 600')
+    await admin.hooks.load()
+    ended(admin, "u1")
+    for runs in (1, 2):
+        admin.start()
+        await admin.hooks.load()
+        running = asyncio.create_task(admin.hooks.run())
+        async with asyncio.timeout(60):
+            while len(admin.kept) < runs:
+                await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    admin.start()
+    await admin.hooks.load()
+    assert admin.hooks._notices.empty()
+
+
+@pytest.mark.parametrize("kill_at", [1, 2, 3, 4])
+async def test_killed_at_each_write_of_the_note(admin: Admin, kill_at: int) -> None:
+    admin.add("finished")
+    await admin.hooks.load()
+    ended(admin, "u1", "u2")
+    admin.start()
+    await admin.hooks.load()
+    admin.ends.writes, admin.ends.kill_at = 0, kill_at
+    running = asyncio.create_task(admin.hooks.run())
+    async with asyncio.timeout(60):
+        with pytest.raises(Killed):
+            await running
+    admin.ends.kill_at = 0
+    admin.start()
+    await admin.hooks.load()
+    await admin.tell()
+    got = [each["update_id"] for each in admin.kept]
+    assert list(dict.fromkeys(got)) == ["u1", "u2"], "each, in order"
+    assert len(got) <= 3
+
+
+async def test_a_store_that_takes_no_note_keeps_no_hook_from_running(admin: Admin) -> None:
+    admin.add("finished")
+    admin.ends.full = True
+    await admin.hooks.load()
+    await admin.tell(finished())
+    assert len(admin.kept) == 1
+    assert admin.reported.problems == {}
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"tries": 1}'])
+async def test_a_damaged_note_begins_again(admin: Admin, note: str) -> None:
+    admin.add("finished")
+    admin.ends.notes["hooks"] = note
+    ended(admin, "u1")
+    await admin.hooks.load()
+    await admin.tell()
+    assert admin.kept == []
