@@ -19,8 +19,7 @@ from nodeagent.core.coordination.kube_time import parse_time, seconds_time
 from nodeagent.features.cluster.drain import CORDONED_BY
 from nodeagent.features.cluster.node import KubeReadiness
 from nodeagent.features.uncordon import degraded_node
-from nodeagent.features.uncordon.degraded_node import DegradedNode
-from nodeagent.features.uncordon.view import DegradedUncordoned
+from nodeagent.features.uncordon.degraded_node import DegradedNode, DegradedUncordoned
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.update.states import Phase

@@ -6,14 +6,12 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.door import Base, Door, Feature
+from nodeagent.features.uncordon.degraded_node import VIEWS, DegradedNode
 from nodeagent.features.uncordon.settings import UncordonSettings
-from nodeagent.features.uncordon.view import VIEWS
 from nodeagent.settings.schema import Settings
 
 
 def _open(base: Base) -> Feature:
-    from nodeagent.features.uncordon.degraded_node import DegradedNode
-
     node = DegradedNode(base.ports, base.wake, on=base.settings.of(UncordonSettings).uncordon_degraded)
 
     def use(settings: Settings) -> None:

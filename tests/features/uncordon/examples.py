@@ -5,6 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.features.uncordon.view import DegradedUncordoned
+from nodeagent.features.uncordon.degraded_node import DegradedUncordoned
 
 EVENTS: Final = (DegradedUncordoned("3f2b", "the node is ready, and nodeagent has removed its cordon"),)

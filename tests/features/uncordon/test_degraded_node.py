@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nodeagent.agent.loop import Loop
-from nodeagent.features.uncordon.degraded_node import DegradedNode
-from nodeagent.features.uncordon.view import VIEWS, DegradedUncordoned
+from nodeagent.features.uncordon.degraded_node import VIEWS, DegradedNode, DegradedUncordoned
 from nodeagent.report.node_events import NodeMemory
 from nodeagent.report.status import Status
 from nodeagent.update.ports.coordination import Holder
