@@ -45,7 +45,7 @@ class CordonedHost(ClusterHost):
         await loop.resume()
         while (now := asyncio.get_running_loop().time()) < end:
             delay = await loop.turn()
-            await asyncio.sleep(min(end - now, 3600 if delay is None else delay))
+            await asyncio.sleep(max(1.0, min(end - now, 3600 if delay is None else delay)))
 
 
 async def half_way(*, on: bool = True) -> CordonedHost:
