@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from nodeagent.core.plan.change import Plan
 from nodeagent.door import Base, Door, Feature
 from nodeagent.errors import InvalidInput
 from nodeagent.features.busy_pods.reasons import BusyReason
@@ -25,6 +26,10 @@ def read(text: str) -> Mapping[str, str]:
 
 def begins(_options: Mapping[str, Any]) -> str:
     return " without waiting for busy pods"
+
+
+def ends(_options: Mapping[str, Any], _plan: Plan) -> str:
+    return ""
 
 
 def _check_request(options: Mapping[str, str]) -> None:

@@ -37,8 +37,10 @@ STARTING: Final = frozenset({"inactive", "failed", "activating"})
 
 def operation_of(update: Update) -> Operation:
     record, plan = update.record, update.plan
+    options = update.hold.options if update.hold is not None else {}
     if record.reboot is not None:
-        return Operation(record.operation, HOLDER, record.reboot.words, stops_node=True)
+        words = record.reboot.words
+        return Operation(record.operation, HOLDER, words, stops_node=True, stops_pods=True, options=options)
     if record.safe_for:
         # It disrupts nothing, so it only needs that no other holder works on the node.
         return Operation(record.operation, HOLDER, f"safe parts of {record.to_name}", queued=False)
@@ -49,7 +51,7 @@ def operation_of(update: Update) -> Operation:
         stops_node=plan.drain or plan.reboot or plan.stops_static_pods or plan.stops_etcd,
         stops_pods=plan.drain or plan.reboot,
         keeps=bool(record.unfinished),
-        options=update.hold.options if update.hold is not None else {},
+        options=options,
     )
 
 
