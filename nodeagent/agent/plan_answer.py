@@ -64,6 +64,8 @@ async def plan_answer(
                 answer |= await guard.staged_plan(update, ports.os)
         for guard in ports.guards:
             answer |= await guard.os_plan(update)
+    for guard in ports.guards:
+        answer |= await guard.files_plan(update)
     if may_fall_back(update.plan):
         answer["fallback"] = chosen_to_dict(await ports.reboots.for_fallback(ports, update.plan))
     if update.plan.reboot:

@@ -8,9 +8,9 @@ systemd-sysext.service.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nodeagent.core.config.fetched import digest_at
 from nodeagent.core.config.file_tree import SymbolicLink
@@ -70,6 +70,21 @@ class ImageGuard(Guard):
             elif notes and not update.plan.reboot:
                 notes.append(f"{UNIT} merges into /usr while services run; the policy names those that restart")
         return notes
+
+    async def files_plan(self, update: Update) -> Mapping[str, Any]:
+        planned = [await self._planned(image, update) for image in _written(update)]
+        return {"images": planned} if planned else {}
+
+    async def _planned(self, image: Image, update: Update) -> Mapping[str, Any]:
+        because = f"file:{image.path}"
+        return {
+            "name": image.name,
+            "path": image.path,
+            "digest": image.digest,
+            "source": image.server,
+            "bytes": await self._cache.size(image),
+            "units": [action.unit for action in update.plan.actions if action.unit and because in action.because],
+        }
 
     async def fetch(self, run: Run) -> None:
         for image in _written(run.update):

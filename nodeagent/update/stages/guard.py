@@ -119,6 +119,10 @@ class Guard:
         """Return keys of a plan that changes the OS. It raises no error."""
         return {}
 
+    async def files_plan(self, update: Update) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return keys of a plan about the files that it writes. It raises no error."""
+        return {}
+
     async def before_new_os(self, run: Run) -> None:
         """Prepare the boot loader for the first boot of the staged OS, right before that is unlocked for a reboot. It
         raises no error. A power cut may follow at any point, here and in ``before_discard`` and ``end_new_os``."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,12 +236,25 @@ async def test_a_host_that_fetches_nothing_refuses_the_config(tmp_path: Path) ->
     assert host.record.reason == "Unreconcilable", "without the feature, too"
 
 
-async def notes(host: ImageHost, new: MachineConfig) -> list[str]:
+async def plan_of(host: ImageHost, new: MachineConfig) -> dict[str, Any]:
     preflight = Preflight(host.ports(), host.limits, (), host._policy, host.on_drift, host._view)
     known = [await host._load(host.world.current)]
     update = await preflight.prepare(await host._load(host.add(new)), known, dirty=False, first=False)
-    found: list[str] = (await plan_answer(host.ports(), update, diff=False, private=False))["notes"]
+    return await plan_answer(host.ports(), update, diff=False, private=False)
+
+
+async def notes(host: ImageHost, new: MachineConfig) -> list[str]:
+    found: list[str] = (await plan_of(host, new))["notes"]
     return found
+
+
+async def test_the_json_of_a_plan_has_the_images(tmp_path: Path) -> None:
+    host = await at(tmp_path)
+    host.policy = NAMED
+    image = {"name": "app", "path": PATH, "digest": digest(2), "source": "https://images/app.raw", "bytes": None}
+    assert (await plan_of(host, with_image("b", 2)))["images"] == [{**image, "units": [UNIT, "app.service"]}]
+    assert "images" not in await plan_of(host, with_image("c", 1))
+    assert "images" not in await plan_of(host, with_image("d", None))
 
 
 async def test_a_plan_names_the_image_and_where_it_comes_from(tmp_path: Path) -> None:
