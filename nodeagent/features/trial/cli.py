@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     options = typed_options({"revert": args.revert, "without_login": args.without_login})
     answer = ask(lambda client: client.change("Keep", "a{sv}", options))
     name, back = printable(answer["config"]), printable(answer["back"]) or "the state before the first config"
+    # Who kept it first decided it, so the answer may differ from the request.
     if args.json:
         emit(answer)
     elif answer["effect"] == "kept":

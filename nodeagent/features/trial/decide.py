@@ -94,8 +94,10 @@ def why_no_proof(login: Login | None, trial: Trial) -> Cause | None:
         return Cause(TrialReason.NO_LOGIN, f"session {login.id} is no login, but of class {login.kind or 'unknown'}")
     if login.service in _NOT_LOGINS:
         return Cause(TrialReason.OLD_LOGIN, f"session {login.id} was begun by {login.service} and by no login")
+    # A connection of the host to itself crosses no network, and a surviving session can make one.
     if _is_here(login.remote_host):
         return Cause(TrialReason.OLD_LOGIN, f"session {login.id} was begun from this host ({login.remote_host})")
+    # logind keeps the beginning of a session for as long as it lasts, so one that survived is recognized.
     if login.began <= trial.login_clock:
         return Cause(
             TrialReason.OLD_LOGIN, f"session {login.id} is older than the trial of {trial.config}, so it proves nothing"
@@ -105,6 +107,7 @@ def why_no_proof(login: Login | None, trial: Trial) -> Cause | None:
 
 def _is_here(host: str) -> bool:
     try:
+        # sshd gives an address, maybe with the interface of a link-local one; others give a name.
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return host == "localhost" or host.startswith("localhost.")
@@ -119,6 +122,7 @@ def requested(text: str) -> int:
     """Return the seconds of the option of a request; 0 for "". Raises ``ValueError``."""
     if not text:
         return 0
+    # The bus carries any text, and int() takes time for very many digits.
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise ValueError(f"{text!r} is not a number of seconds")
     return _within(int(text), text)

@@ -35,6 +35,7 @@ def _open(base: Base) -> Feature:
     trials = Trials(base.store, base.clock, boot_id=power.boot_id, login_clock=time.monotonic)
 
     async def keep(caller: Caller, values: Sequence[Any]) -> str:
+        # An unknown option may be a condition of a newer client, so it is refused.
         flags = _flags(values[0])
         if flags["revert"]:
             trial = await trials.take_back(caller.name)

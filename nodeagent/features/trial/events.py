@@ -125,6 +125,7 @@ def _to_json(part: TrialStatus, status: Status) -> Mapping[str, Any] | None:
     trial = part.trial
     if not _lasts(part, status):
         return None
+    # The time that is left is made of ``until`` by the client, whose clock goes on.
     return {
         "config": trial.config,
         "back": trial.back,

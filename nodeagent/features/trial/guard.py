@@ -69,6 +69,7 @@ class Trials(Guard):
         # A config that changes nothing needs no way back.
         if hold is None or not seconds or not (update.writes or update.acts or update.target is not None):
             return
+        # In the store before anything waits for it: a killed agent goes on with the same time.
         trial = await self._begin(run, hold, seconds)
         shown, warned = "", False
         while True:
@@ -84,6 +85,7 @@ class Trials(Guard):
             if warning <= 0 and not warned:
                 warned = True
                 run.narrate(TrialEnding, trial)
+            # The deadline of the phase is for a verification that hangs, and not for an operator who takes his time.
             update.progressed()
             await pause(min(TICK, left, *([warning] if warning > 0 else [])), self._decided)
 
@@ -148,8 +150,10 @@ class Trials(Guard):
 
     async def _decide(self, *, kept_by: str = "", ended_by: str = "") -> Trial:
         async with self._deciding:
-            # It may have ended while the session was read.
+            # It may have ended while the session was read. Under the lock, its end and this decision exclude each
+            # other.
             trial = await self._in_time()
+            # The first decision counts, also for a client that repeats its request.
             if not trial.kept_by:
                 trial = replace(trial, kept_by=kept_by, over=bool(ended_by), ended_by=ended_by)
                 await self.store.keep_note(NOTE, to_text(trial))

@@ -35,11 +35,13 @@ class Logins:
         Raises ``Refused`` (``NoLogin``) if logind does not answer, or the caller has left.
         """
         try:
+            # The bus knows the process from the kernel, so a caller cannot name another one.
             (pid,) = await self.bus.call_bus("GetConnectionUnixProcessID", "s", (connection,))
             (path,) = await self.bus.call(_NAME, _PATH, _MANAGER, "GetSessionByPID", "u", (pid,))
             texts = [str(await self._get(path, name)) for name in ("Id", "Service", "Class")]
             began, host = await self._get(path, "TimestampMonotonic"), await self._get(path, "RemoteHost")
         except BusFault as error:
+            # Only this answer says that there is no session. Any other error leaves it open, and is no proof either.
             if error.bus_error in _NONE:
                 return None
             raise Refused(
