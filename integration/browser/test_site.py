@@ -68,7 +68,8 @@ def test_what_a_search_finds_first(site: Page, words: str, page: str) -> None:
     site.run(SEARCH, words)
     found = [path.removeprefix(FOLDER) for path in site.wait(FOUND, f"results for {words}")]
     assert page in found[:5]
-    assert not [path for path in found[:5] if path.startswith(("development/", "research/"))]
+    others = [path for path in found if not path.startswith(("development/", "research/"))]
+    assert found[: min(5, len(others))] == others[:5], "pages about development come last"
 
 
 def test_no_page_loads_anything_from_another_host(site: Page) -> None:
