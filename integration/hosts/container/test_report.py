@@ -48,7 +48,7 @@ def test_a_fallback_reboot_is_in_both_boots(make_node: HostMaker) -> None:
     page = host.run(["nodeagent", "report", "--html", "-"]).stdout
     assert "after a reboot that was not planned" in page
     # It was out of service for longer than the usual way takes, from the failed restart on.
-    assert "Beside" not in page
+    assert "Compared with" not in page
     host.run(["systemctl", "stop", agent.UNIT])
     assert host.run(["nodeagent", "report", found["update_id"][:8], "--html", "-"]).stdout == page
 

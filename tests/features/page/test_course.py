@@ -94,7 +94,7 @@ def test_an_update_without_an_action_has_no_outage() -> None:
     assert timeline(quiet).outage is None
     html = page(quiet, host="h", version="1")
     assert "nothing was disrupted" in html
-    assert "Beside" not in html
+    assert "Compared with" not in html
 
 
 def test_the_comparison_is_made_of_measured_parts() -> None:
@@ -123,13 +123,13 @@ def test_a_drain_that_was_measured_is_a_part_of_the_comparison() -> None:
 
 def test_an_update_that_was_out_of_service_for_no_less_than_the_usual_way_is_not_compared() -> None:
     """A reboot for files, and a reboot that was not planned, after a restart that failed."""
-    assert "Beside" in page(an_os(), host="h", version="1")
+    assert "Compared with" in page(an_os(), host="h", version="1")
     rebooted = an_os()
     staging = rebooted["trail"]["phases"].pop(0)
     assert staging["name"] == "Staging"
-    assert "Beside" not in page(rebooted, host="h", version="1")
+    assert "Compared with" not in page(rebooted, host="h", version="1")
     rebooted["trail"]["steps"] = [span("restart web.service", 98.7, 98.8, 0, -1000, phase="Acting", result="failed")]
-    assert "Beside" not in page(rebooted, host="h", version="1")
+    assert "Compared with" not in page(rebooted, host="h", version="1")
 
 
 def test_a_short_outage_is_enlarged() -> None:
