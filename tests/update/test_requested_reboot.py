@@ -260,7 +260,7 @@ async def test_a_request_that_has_not_begun_is_cancelled_where_no_update_is() ->
         pass
 
     cancelled = await host.loop.cancel("root", nothing)
-    assert (cancelled.name, bool(cancelled.reboot)) == ("", True)
+    assert (cancelled.name, bool(cancelled.reboot)) == ("old", True)
     assert requests.dropped == ["cancelled by root"]
     with pytest.raises(Refused):
         await host.loop.cancel("root", nothing)

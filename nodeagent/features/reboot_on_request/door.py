@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from nodeagent.features.reboot_on_request.settings import RebootRequestSettings
 from nodeagent.features.reboot_on_request.view import STATUS, VIEWS
 from nodeagent.reasons import Reason
 from nodeagent.update.stages.guard import Guard
+from nodeagent.update.states import Phase
 
 REQUEST: Final = BusMethod(
     name="RequestReboot",
@@ -62,10 +64,21 @@ def _open(base: Base) -> Feature:
         )
         return json.dumps({"request": held.id, "source": str(held.source)})
 
+    beside = [("requests for a reboot", requests.run)]
+    if base.api is not None:
+        from nodeagent.features.reboot_on_request.node import NodeRequests
+
+        def at_rest() -> bool:
+            return base.shown().phase in (Phase.IDLE, Phase.DEGRADED)
+
+        name = base.settings.node_name
+        node = NodeRequests(base.api, name, requests, base.clock, at_rest, random.random)
+        beside.append(("requests of the Node", node.run))
+
     return Feature(
         use=lambda settings: requests.use(settings.of(RebootRequestSettings)),
         guard=guard,
-        beside=[("requests for a reboot", requests.run)],
+        beside=beside,
         # Before the loop, which may begin the reboot.
         at_start=[("requests for a reboot", requests.load)],
         calls={REQUEST.name: request},

@@ -79,6 +79,16 @@ class KeptRequests(RebootRequests):
         pending = self._noted.pending
         return pending.reboot if pending is not None and not pending.is_answered(self.boot_id) else None
 
+    @property
+    def taken(self) -> str:
+        """The value of the annotation that was taken last."""
+        return self._noted.answered
+
+    @property
+    def ended_here(self) -> bool:
+        """Whether a request ended in this boot without a reboot."""
+        return self._noted.ended_boot == self.boot_id
+
     def waits(self, cause: Cause) -> None:
         if self._waits != (words := str(cause)):
             self._waits = words

@@ -20,6 +20,7 @@ from nodeagent.update.history.entry import entry_of_request
 from nodeagent.update.history.lasting import RequestedReboot, applied_of, left_by, matching
 from nodeagent.update.history.outcome import UpdateOutcome
 from nodeagent.update.next.desired import DesiredReader
+from nodeagent.update.next.preflight import Desired
 from nodeagent.update.next.requests import cancelled_by, close_interrupted, note_cancellation
 from nodeagent.update.ports.events import UpdateCancelled, Warned
 from nodeagent.update.ports.store import ApplyRequest
@@ -62,7 +63,7 @@ async def request_cancellation(
         if wanted is None or wanted.source.digest == await ports.store.current():
             if (pending := ports.reboot_requests.pending()) is None:
                 raise
-            return await _drop_request(ports, pending, record, who)
+            return await _drop_request(ports, pending, record, wanted, who)
         if matching(record.lasting.rejections, wanted.source.digest, wanted.meaning):
             # It is not tried again anyway.
             raise
@@ -104,16 +105,19 @@ async def _cancel_reboot(ports: Ports, update: Update, reboot: RequestedReboot, 
     return Cancelled(record.to_name, record.to_digest, record.update_id, effect, reboot=reboot.words)
 
 
-async def _drop_request(ports: Ports, reboot: RequestedReboot, record: Record, who: str) -> Cancelled:
+async def _drop_request(
+    ports: Ports, reboot: RequestedReboot, record: Record, wanted: Desired | None, who: str
+) -> Cancelled:
     """Cancel a requested reboot that has not begun."""
     cancelled, digest = cancelled_by(who), await ports.store.current()
     await ports.reboot_requests.drop(reboot.id, cancelled.message)
     narrate(ports, record, UpdateCancelled, f"{who} cancelled the {reboot.words}", Reason.CANCELLED)
+    name = wanted.config.name if wanted is not None else record.to_name
     ended = entry_of_request(
-        "", digest, ports.clock.now(), UpdateOutcome.CANCELLED, cancelled.reason, cancelled.message
+        name, digest, ports.clock.now(), UpdateOutcome.CANCELLED, cancelled.reason, cancelled.message
     )
     finish(ports.reporter, replace(ended, update_id=reboot.id))
-    return Cancelled("", digest, "", Cancellation.END, reboot=reboot.words)
+    return Cancelled(name, digest, "", Cancellation.END, reboot=reboot.words)
 
 
 async def taken_back(run: Run) -> Transition | None:

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The annotation of the Node that requests a reboot, and the one that answers it.
+
+A value is one request: it is taken once, and a host whose store was lost finds the answer on the Node. Nothing waits
+for the API server but the request itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from nodeagent.core.backoff import jittered
+from nodeagent.core.config.text import plain_json
+from nodeagent.errors import AgentError
+from nodeagent.features.reboot_on_request.decide import RequestSource
+from nodeagent.features.reboot_on_request.requests import KeptRequests
+from nodeagent.kube.errors import NotFound
+from nodeagent.update.ports.host import Clock
+
+# The value is an id or a time that the author chooses; another value is another request.
+REQUEST: Final = "nodeagent.org/reboot"
+# JSON: the value as ``request``, ``result`` (rebooted, or ended without a reboot), and the time.
+ANSWER: Final = "nodeagent.org/reboot-answer"
+
+# Characters of a value.
+MAX_VALUE: Final = 100
+
+# Seconds between two reads of the Node, from the cache of an API server.
+EVERY: Final = 60.0
+
+
+class NodeClient(Protocol):
+    """The part of ``KubeClient`` that is used."""
+
+    async def get(self, path: str, **query: str) -> Any: ...
+
+    async def patch(self, path: str, body: Any) -> Any: ...
+
+
+@dataclass(eq=False)
+class NodeRequests:
+    """``at_rest`` returns whether no update is under way: a request is answered when its reboot is verified.
+
+    ``random`` is a number from 0 to 1 at each call.
+    """
+
+    client: NodeClient
+    node: str
+    requests: KeptRequests
+    clock: Clock
+    at_rest: Callable[[], bool]
+    random: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def run(self) -> None:
+        """Read the Node, without end. Raises only what the store raises."""
+        while True:
+            await self.look()
+            # The agents of a fleet do not read at one moment.
+            await self.sleep(jittered(EVERY, self.random()))
+
+    async def look(self) -> None:
+        """Take the request of the Node, and answer the one that is over."""
+        path = f"/api/v1/nodes/{self.node}"
+        try:
+            node = await self.client.get(path, resourceVersion="0")
+        except NotFound:
+            return
+        except AgentError:
+            # The feature of the cluster reports an API server that is away.
+            return
+        notes = (node.get("metadata") or {}).get("annotations") or {}
+        value = notes.get(REQUEST, "")
+        if not is_value(value) or _answered(notes.get(ANSWER, "")) == value:
+            return
+        if self.requests.taken != value:
+            await self.requests.request(RequestSource.NODE, "the Node", value, value=value)
+        elif self.requests.pending() is None and self.at_rest():
+            result = "ended without a reboot" if self.requests.ended_here else "rebooted"
+            answer = json.dumps({"request": value, "result": result, "time": self.clock.now()})
+            try:
+                await self.client.patch(path, {"metadata": {"annotations": {ANSWER: answer}}})
+            except AgentError:
+                return
+
+
+def is_value(value: object) -> bool:
+    """Return whether the value of the annotation is a request."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_VALUE and value.isprintable()
+
+
+def _answered(text: object) -> str:
+    """Return the request that an answer names, "" without one."""
+    try:
+        answer = plain_json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return ""
+    request = answer.get("request") if isinstance(answer, dict) else None
+    return request if isinstance(request, str) else ""
