@@ -147,9 +147,9 @@ class Client:
         """Call a method of a feature that has no answer."""
         await self._change(method, signature, values)
 
-    async def read(self, method: str, *, timeout: float = QUICK) -> dict[str, Any]:
+    async def read(self, method: str, signature: str = "", *values: Any, timeout: float = QUICK) -> dict[str, Any]:
         """Call a method of a feature that reads."""
-        return _object(await self._call(method, timeout=timeout))
+        return _object(await self._call(method, signature, values, timeout))
 
     async def status(self) -> dict[str, Any]:
         return _object(await self._get("Status"))

@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from nodeagent.door import Base, Door, Feature
+from nodeagent.door import Base, BusMethod, Caller, Door, Feature
 from nodeagent.errors import InvalidInput
 from nodeagent.features.windows.decide.start import ANY_TIME, start_of
 from nodeagent.features.windows.decide.window import parse_windows
 from nodeagent.features.windows.reasons import WindowReason
 from nodeagent.features.windows.settings import WindowSettings
+
+WINDOWS: Final = BusMethod(
+    name="Windows",
+    takes="u",
+    arguments=("limit", "windows"),
+    about="Returns the JSON of `nodeagent windows --json`, with at most 100 windows.",
+)
 
 
 def _open(base: Base) -> Feature:
@@ -19,7 +27,15 @@ def _open(base: Base) -> Feature:
     from nodeagent.features.windows.times import HostTimes
 
     times = HostTimes(base.settings.of(WindowSettings), base.store, base.clock, base.host_id)
-    return Feature(use=lambda settings: times.use(settings.of(WindowSettings)), guard=TimeGuard(times))
+
+    async def windows(_caller: Caller, values: Sequence[Any]) -> str:
+        return json.dumps(await times.listing(values[0]))
+
+    return Feature(
+        use=lambda settings: times.use(settings.of(WindowSettings)),
+        guard=TimeGuard(times),
+        calls={WINDOWS.name: windows},
+    )
 
 
 def _check_request(options: Mapping[str, str]) -> None:
@@ -40,6 +56,7 @@ DOOR: Final = Door(
     page="usage/windows.md",
     settings=(WindowSettings,),
     reasons=WindowReason,
+    methods=(WINDOWS,),
     check_request=_check_request,
     open=_open,
 )

@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Final
+from typing import Any, Final
 
 from nodeagent.errors import AgentError
 from nodeagent.features.windows.decide.estimate import EXPECTED, Estimate, Work, estimate
+from nodeagent.features.windows.decide.listing import MOST, SCHEMA, listing
 from nodeagent.features.windows.decide.openings import Openings
 from nodeagent.features.windows.decide.turn import Terms, Turn, share_of, turn
 from nodeagent.features.windows.settings import WindowSettings
@@ -19,6 +20,11 @@ from nodeagent.update.ports.store import Store
 
 # Entries of the history that are searched for similar updates. Older ones have no trail any more.
 SEARCHED: Final = 20
+
+
+def terms_of(settings: WindowSettings, share: float) -> Terms:
+    """Return how a host with this place among all hosts uses a window."""
+    return Terms(timedelta(minutes=settings.spread), share, settings.end_inside)
 
 
 class Times:
@@ -69,8 +75,7 @@ class HostTimes(Times):
 
     @property
     def terms(self) -> Terms:  # type: ignore[override]
-        settings = self._settings
-        return Terms(timedelta(minutes=settings.spread), self._share, settings.end_inside)
+        return terms_of(self._settings, self._share)
 
     def now(self) -> datetime:
         return datetime.fromisoformat(self._clock.now())
@@ -87,6 +92,15 @@ class HostTimes(Times):
     async def turn(self, openings: Openings, needed: timedelta, now: datetime) -> Turn:
         # Many windows of a month take some time.
         return await asyncio.to_thread(turn, openings, self.terms, needed, now)
+
+    async def listing(self, count: int) -> dict[str, Any]:
+        """Return the answer of `nodeagent windows`. Raises ``InvalidInput`` (``TimeZoneUnknown``)."""
+        settings = self._settings
+        openings = await asyncio.to_thread(openings_of, settings.open, settings.freeze, settings.zone)
+        estimates = {work: await self.estimate(work) for work in Work}
+        count = min(max(count, 1), MOST)
+        listed = await asyncio.to_thread(listing, openings, self.terms, estimates, self.now(), count)
+        return {"schema": SCHEMA, "source": "daemon", "zone": settings.zone, **listed}
 
     async def estimate(self, work: Work) -> Estimate:
         # Each attempt asks, and an entry has up to 100 kB.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,7 @@ __all__ = ["config"]
 
 @pytest.fixture(autouse=True)
 def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeagent.features.windows.cli.here", lambda: NOW.astimezone(ZoneInfo("Europe/Berlin")))
+    monkeypatch.setattr("nodeagent.features.windows.cli.at.here", lambda: NOW.astimezone(ZoneInfo("Europe/Berlin")))
 
 
 def test_a_time_is_resolved_and_sent(cli: Cli, daemon: FakeDaemon, config: str, golden: Golden) -> None:
@@ -88,3 +89,57 @@ def test_a_config_of_which_a_part_waits(cli: Cli, daemon: FakeDaemon, golden: Go
         },
     }
     golden("status", "partly applied", cli("status").out)
+
+
+SETTINGS = """
+windows:
+  open: ["sat 02:00 120", "2nd tue 02:00 60"]
+  freeze: ["fair = 2026-11-28", "2026-12-20..2027-01-03"]
+  spread: 30
+  end_inside: true
+"""
+
+
+@pytest.fixture
+def second_boot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A host with an id, at the time of the tests."""
+    (tmp_path / "machine-id").write_text("0123456789abcdef0123456789abcdef\n")
+    monkeypatch.setattr("nodeagent.features.windows.cli.windows.MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr("nodeagent.host.clock.SystemClock.now", lambda _: "2026-11-21T03:12:00.000Z")
+
+
+@pytest.mark.usefixtures("bus_address", "second_boot")
+def test_without_a_daemon_the_settings_answer(cli: Cli, no_settings: Path, golden: Golden) -> None:
+    (no_settings / "20-windows.yaml").write_text(SETTINGS)
+    answer = cli("windows", "--limit", "3", "--json")
+    assert (answer.code, answer.json["source"], answer.json["spread"]) == (0, "command", 30)
+    begins = [window["begins"] for window in answer.json["windows"]]
+    assert begins == ["2026-11-21T02:00:00Z", "2026-12-05T02:00:00Z", "2026-12-08T02:00:00Z"]
+    assert "no answer from the daemon (ServiceUnknown" in answer.err
+    golden("commands", "windows", cli("windows", "--limit", "3").out)
+
+
+def test_the_answer_of_the_daemon(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
+    works = ("restart", "drain", "reboot", "os")
+    given = {
+        "schema": "nodeagent/windows/v1",
+        "source": "daemon",
+        "zone": "Europe/Prague",
+        "now": "2026-11-21T03:12:00Z",
+        "open": False,
+        "frozen": {"name": "fair", "begins": "2026-11-20T23:00:00Z", "ends": "2026-11-22T23:00:00Z"},
+        "spread": 0,
+        "end_inside": False,
+        "windows": [{"begins": "2026-11-22T23:00:00Z", "ends": "", "host_begins": dict.fromkeys(works, "")}],
+        "freezes": [{"name": "fair", "begins": "2026-11-20T23:00:00Z", "ends": "2026-11-22T23:00:00Z"}],
+        "estimates": {work: {"seconds": 300.0, "slowest": 240.0, "updates": 2, "fits": True} for work in works},
+    }
+    daemon.answers["Windows"] = json.dumps(given)
+    answer = cli("windows", "--json")
+    assert (answer.code, answer.json, daemon.calls) == (0, given, [("Windows", [10])])
+    golden("commands", "windows in a freeze", cli("windows").out)
+
+
+@pytest.mark.parametrize("limit", ["0", "101", "-1", "x", "٣"])
+def test_a_number_of_windows_that_is_none(cli: Cli, limit: str) -> None:
+    assert cli("windows", f"--limit={limit}", "--json").error["reason"] == "Usage"

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from nodeagent.cli._schemas import check
+from nodeagent.door import Base
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.features.windows.decide.estimate import Work
 from nodeagent.features.windows.decide.turn import Obstacle
@@ -18,7 +22,7 @@ from nodeagent.reasons import Reason
 from nodeagent.settings.check import Value, check_values
 from nodeagent.settings.consistency import check_consistency
 from nodeagent.settings.load import Loaded, load
-from nodeagent.settings.schema import flatten
+from nodeagent.settings.schema import Settings, flatten
 from nodeagent.update.history.trail import Boot, Span, Trail, trail_to_dict
 from nodeagent.update.ports.store import HistoryEntry
 from tests.world import FakeClock, FakeStore, World
@@ -101,6 +105,20 @@ async def test_the_next_update_is_estimated_from_the_history() -> None:
     assert openings is not None
     turn = await times.turn(openings, estimate.needed, times.now())
     assert (turn.begins, turn.obstacle) == (datetime(2026, 1, 1, 2, tzinfo=UTC), Obstacle.CLOSED)
+
+
+async def test_the_answer_of_the_daemon_about_its_windows() -> None:
+    world = World()
+    given = {field.name: None for field in fields(Base)}
+    given |= {"store": FakeStore(world), "clock": FakeClock(world), "host_id": lambda: "a" * 32}
+    assert DOOR.open is not None
+    feature = DOOR.open(Base(**{**given, "settings": Settings()}))  # type: ignore[arg-type]
+    answer = json.loads(await feature.calls["Windows"]("", (5,)))
+    assert (check(answer), answer["open"], answer["source"]) == ("", True, "daemon")
+    feature.use(Settings(parts=(WindowSettings(("02:00 60",)),)))
+    for count, expected in ((5, 5), (0, 1), (2**32 - 1, 100)):
+        answer = json.loads(await feature.calls["Windows"]("", (count,)))
+        assert (check(answer), len(answer["windows"])) == ("", expected)
 
 
 async def test_a_host_without_an_id_is_the_first() -> None:

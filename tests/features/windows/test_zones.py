@@ -69,7 +69,7 @@ def test_windows_and_freezes() -> None:
     ("windows", "freezes", "message"),
     [
         (("nights = 22:30 60", "nights = 02:00 60"), (), "windows.open: two windows have the name nights"),
-        ((), ("2027-02-29",), "windows.freeze: '2027-02-29': day is out of range for month"),
+        ((), ("2027-02-29",), "windows.freeze: '2027-02-29' has a date that does not exist"),
         ((), ("2027-02-02..2027-02-01",), "windows.freeze: '2027-02-02..2027-02-01' ends before it begins"),
     ],
 )

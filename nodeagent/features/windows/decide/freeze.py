@@ -73,6 +73,7 @@ def _moment(text: str, freeze: str) -> datetime:
     if re.fullmatch(r"20\d\d-\d\d-\d\d(T\d\d:\d\d)?", text, re.ASCII):
         try:
             return datetime.fromisoformat(text)
-        except ValueError as error:
-            raise ValueError(f"{freeze!r}: {error}") from None
+        # The words differ with the release of Python.
+        except ValueError:
+            raise ValueError(f"{freeze!r} has a date that does not exist") from None
     raise ValueError(f"{freeze!r} has no date such as 2026-12-24 or 2026-12-24T18:00")
