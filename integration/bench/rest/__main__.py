@@ -133,6 +133,8 @@ def run_waiting(nodes: int, interpreter: str) -> dict[str, object]:
         host = stack.enter_context(Host(image, read_only={INSIDE: directory}))
         agent.settings(host, with_cluster.WAITING)
         host.write(with_cluster.KUBECONFIG, with_cluster.kubeconfig(server))
+        # Another content than that of the config, so that there is an update.
+        host.write("/etc/one", "0")
         host.write(agent.POLICY, agent.policy())
         listen_inside(host, server.port)
         host.boot()
