@@ -15,7 +15,7 @@ from nodeagent.core.boot import RebootKind, kernel_boot
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 from nodeagent.update.course import COURSE, following
-from nodeagent.update.history.lasting import Lasting, Partial, Rejection, RequestedReboot, added
+from nodeagent.update.history.lasting import Hold, Lasting, Partial, Rejection, RequestedReboot, added
 from nodeagent.update.history.trail import Trail
 from nodeagent.update.states import (
     INTERRUPTED,
@@ -212,6 +212,14 @@ class Record:
     def aborted(self) -> Abort | None:
         """The abort of an update that ends before its first write; None otherwise."""
         return self.last_leg if isinstance(self.last_leg, Abort) else None
+
+    @property
+    def hold(self) -> Hold | None:
+        """What an operator requested about this update."""
+        if (reboot := self.reboot) is not None:
+            return Hold(self.to_digest, False, reboot.requester, reboot.boot_staged, reboot.options)
+        hold = self.lasting.hold
+        return hold if hold is not None and hold.digest == self.to_digest else None
 
     @property
     def repairs_nothing(self) -> bool:

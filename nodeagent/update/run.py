@@ -232,14 +232,6 @@ class Update:
         return target_from_dict(self.record.os.target) if self.record.os.target is not None else None
 
     @property
-    def hold(self) -> Hold | None:
-        """What an operator requested about this update."""
-        if (reboot := self.record.reboot) is not None:
-            return Hold(self.record.to_digest, False, reboot.requester, reboot.boot_staged, reboot.options)
-        hold = self.record.lasting.hold
-        return hold if hold is not None and hold.digest == self.record.to_digest else None
-
-    @property
     def desired_digest(self) -> str:
         """Digest of the desired config for which this update began."""
         return self.record.safe_for or self.digest
@@ -327,7 +319,7 @@ class Run:
     @property
     def hold(self) -> Hold | None:
         """What an operator requested about this update."""
-        return self.update.hold
+        return self.record.hold
 
     async def save(self) -> None:
         await self.update.save(self.ports)

@@ -37,7 +37,7 @@ STARTING: Final = frozenset({"inactive", "failed", "activating"})
 
 def operation_of(update: Update) -> Operation:
     record, plan = update.record, update.plan
-    options = update.hold.options if update.hold is not None else {}
+    options = record.hold.options if record.hold is not None else {}
     if record.reboot is not None:
         words = record.reboot.words
         return Operation(record.operation, HOLDER, words, stops_node=True, stops_pods=True, options=options)
