@@ -10,7 +10,7 @@ from nodeagent.core.plan.plan import disruption
 from nodeagent.errors import InvalidInput
 from nodeagent.features.windows.decide.estimate import Estimate, work_of
 from nodeagent.features.windows.decide.start import ANY_TIME, RequestedStart, waits
-from nodeagent.features.windows.decide.turn import Obstacle, Turn
+from nodeagent.features.windows.decide.turn import HostTurn, Obstacle
 from nodeagent.features.windows.decide.words import REASONS, moment, planned, too_long
 from nodeagent.features.windows.decide.words import waits as words_of
 from nodeagent.features.windows.reasons import WindowReason
@@ -29,10 +29,10 @@ class TimeGuard(Guard):
     async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002
         now = self._times.now()
         try:
-            found = await self._turn(update, now)
+            judged = await self._turn(update, now)
         except InvalidInput as error:
             return [f"windows: none is open: {error.message}"]
-        return [planned(*found, now)] if found is not None else []
+        return [planned(*judged, now)] if judged is not None else []
 
     async def check_request(self, run: Run) -> None:
         if run.hold is None:
@@ -55,12 +55,12 @@ class TimeGuard(Guard):
             return
         now = _now(run)
         try:
-            found = await self._turn(run.update, now)
+            judged = await self._turn(run.update, now)
         except InvalidInput as error:
             raise NotNow(f"no window is open: {error.message}", reason=WindowReason.WINDOW_CLOSED) from error
-        if found is None:
+        if judged is None:
             return
-        turn, estimate = found
+        turn, estimate = judged
         if turn.obstacle is not None:
             after = (turn.begins - now).total_seconds() if turn.begins is not None else None
             # The minutes that are left differ with each attempt, and are worth one line of the journal.
@@ -70,7 +70,7 @@ class TimeGuard(Guard):
         if not turn.fits:
             run.report_failure("windows", f"continuing: {too_long(estimate)}", WindowReason.WINDOW_TOO_SHORT)
 
-    async def _turn(self, update: Update, now: datetime) -> tuple[Turn, Estimate] | None:
+    async def _turn(self, update: Update, now: datetime) -> tuple[HostTurn, Estimate] | None:
         """Return when the update may begin, None if it always may. Raises ``InvalidInput`` (``TimeZoneUnknown``)."""
         openings = await self._times.openings()
         if openings is None:

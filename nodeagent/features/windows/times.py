@@ -12,7 +12,7 @@ from nodeagent.errors import AgentError
 from nodeagent.features.windows.decide.estimate import EXPECTED, Estimate, Work, estimate
 from nodeagent.features.windows.decide.listing import MOST, SCHEMA, listing
 from nodeagent.features.windows.decide.openings import Openings
-from nodeagent.features.windows.decide.turn import Terms, Turn, share_of, turn
+from nodeagent.features.windows.decide.turn import HostTurn, Terms, share_of, turn
 from nodeagent.features.windows.settings import WindowSettings
 from nodeagent.features.windows.zones import load_zone, openings_of
 from nodeagent.update.ports.host import Clock
@@ -49,7 +49,7 @@ class Times:
         """Return how long an update takes."""
         return Estimate(work, EXPECTED[work], EXPECTED[work])
 
-    async def turn(self, openings: Openings, needed: timedelta, now: datetime) -> Turn:
+    async def turn(self, openings: Openings, needed: timedelta, now: datetime) -> HostTurn:
         """Return when this host may begin an update that needs ``needed``."""
         return turn(openings, self.terms, needed, now)
 
@@ -89,7 +89,7 @@ class HostTimes(Times):
             return None
         return await asyncio.to_thread(openings_of, settings.open, settings.freeze, settings.zone)
 
-    async def turn(self, openings: Openings, needed: timedelta, now: datetime) -> Turn:
+    async def turn(self, openings: Openings, needed: timedelta, now: datetime) -> HostTurn:
         # Many windows of a month take some time.
         return await asyncio.to_thread(turn, openings, self.terms, needed, now)
 

@@ -30,12 +30,12 @@ def openings_of(windows: Sequence[str], freezes: Sequence[str], zone: str) -> Op
     Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
     """
     # Without them, a zone of the host that cannot be read does not matter.
-    found = load_zone(zone) if windows or freezes or zone != HOST_ZONE else ZoneInfo("UTC")
+    tz = load_zone(zone) if windows or freezes or zone != HOST_ZONE else ZoneInfo("UTC")
     with _problem("windows.open"):
         named_windows(windows)
-        schedule = Schedule(parse_windows(windows), found) if windows else None
+        schedule = Schedule(parse_windows(windows), tz) if windows else None
     with _problem("windows.freeze"):
-        spans = [freeze.span(found) for freeze in parse_freezes(freezes)]
+        spans = [freeze.span(tz) for freeze in parse_freezes(freezes)]
     return Openings(schedule, tuple(sorted(spans)))
 
 

@@ -38,6 +38,6 @@ def readings(wall: datetime, zone: tzinfo) -> Iterator[datetime]:
 
 def first_and_last(wall: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
     """Return the first and the last moment at which the clock shows a local time; the jump over it for none."""
-    found = list(readings(wall, zone))
-    shown = [moment for moment in found if moment.astimezone(zone).replace(tzinfo=None) == wall]
-    return (min(shown), max(shown)) if shown else (found[-1], found[-1])
+    times = list(readings(wall, zone))
+    shown = [moment for moment in times if moment.astimezone(zone).replace(tzinfo=None) == wall]
+    return (min(shown), max(shown)) if shown else (times[-1], times[-1])

@@ -46,7 +46,7 @@ class Obstacle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class HostTurn:
     """``begins``: when this host may begin, None: never. ``obstacle`` None: now.
 
     ``opening`` covers the present moment, ``frozen`` as well; None if none does. ``within`` is the opening in which it
@@ -68,11 +68,11 @@ def share_of(host_id: str) -> float:
     return int.from_bytes(digest[:6]) / 2**48
 
 
-def turn(openings: Openings, terms: Terms, needed: timedelta, now: datetime) -> Turn:
+def turn(openings: Openings, terms: Terms, needed: timedelta, now: datetime) -> HostTurn:
     """Return when an update that needs ``needed`` may begin on this host."""
     now = now.astimezone(UTC)
     frozen = openings.frozen(now)
-    turn = Turn(None, Obstacle.FROZEN if frozen is not None else Obstacle.CLOSED, frozen=frozen)
+    turn = HostTurn(None, Obstacle.FROZEN if frozen is not None else Obstacle.CLOSED, frozen=frozen)
     # An update that fits into no opening must not wait without end.
     for fits in (True, False) if terms.end_inside else (True,):
         for opening in _ahead(openings, now):
@@ -82,8 +82,8 @@ def turn(openings: Openings, terms: Terms, needed: timedelta, now: datetime) -> 
                 turn = replace(turn, opening=opening, obstacle=Obstacle.SHORT if short else Obstacle.SPREAD)
             begins = max(now, first) if first is not None else now
             if until is None or begins < until:
-                why = turn.obstacle if begins > now else None
-                return replace(turn, begins=begins, obstacle=why, within=opening, fits=fits)
+                obstacle = turn.obstacle if begins > now else None
+                return replace(turn, begins=begins, obstacle=obstacle, within=opening, fits=fits)
     return turn
 
 

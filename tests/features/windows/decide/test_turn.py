@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nodeagent.features.windows.decide.freeze import Frozen
 from nodeagent.features.windows.decide.openings import Openings
 from nodeagent.features.windows.decide.schedule import Opening, Schedule
-from nodeagent.features.windows.decide.turn import ROOM, Obstacle, Terms, Turn, interval, share_of, turn
+from nodeagent.features.windows.decide.turn import ROOM, HostTurn, Obstacle, Terms, interval, share_of, turn
 from nodeagent.features.windows.decide.window import Window, parse_windows
 from tests.features.windows.decide.zones import moments, utc, zones
 
@@ -83,7 +83,7 @@ def test_a_freeze_says_until_when() -> None:
     freeze = Frozen(utc("2026-01-04T12:00"), utc("2026-01-07T12:00"), "audit")
     found = turn(openings("02:00 60", freezes=(freeze,)), Terms(), minutes(5), utc("2026-01-05T02:00"))
     within = Opening(utc("2026-01-08T02:00"), utc("2026-01-08T03:00"))
-    assert found == Turn(within.begins, Obstacle.FROZEN, None, freeze, within)
+    assert found == HostTurn(within.begins, Obstacle.FROZEN, None, freeze, within)
     # Its end is the begin of an opening, over which the hosts are spread.
     found = turn(openings(freezes=(freeze,)), SPREAD, minutes(5), utc("2026-01-05T02:00"))
     assert (found.begins, found.obstacle) == (utc("2026-01-07T12:30"), Obstacle.FROZEN)
@@ -93,7 +93,9 @@ def test_a_freeze_says_until_when() -> None:
 
 
 def test_windows_that_never_open() -> None:
-    assert turn(Openings(Schedule((), UTC)), Terms(), NOTHING, utc("2026-01-05T02:00")) == Turn(None, Obstacle.CLOSED)
+    assert turn(Openings(Schedule((), UTC)), Terms(), NOTHING, utc("2026-01-05T02:00")) == HostTurn(
+        None, Obstacle.CLOSED
+    )
 
 
 def test_hosts_are_spread_evenly_and_keep_their_place() -> None:
