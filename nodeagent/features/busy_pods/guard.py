@@ -114,6 +114,7 @@ class BusyGuard(Guard):
             return
         longest = self._pods.settings.longest_wait
         message = held_message(pods, longest)
+        # Counted only where the wait has an end: without one, nothing is written to the store.
         if longest and await self._wait.waited(work) >= longest:
             self._overrun = message
             return
@@ -163,6 +164,7 @@ class _Wait:
             await self._keep(HeldWork(work, boot, now))
             return 0.0
         self._held = held = held.again(now, boot)
+        # A wait of days must not wear the disk; a kill loses these minutes at most.
         if now - self._written >= WRITE_EVERY:
             await self._keep(held)
         return held.waited

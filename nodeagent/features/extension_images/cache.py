@@ -58,6 +58,7 @@ class ImageCache:
         if await asyncio.to_thread(self._complete, image, part):
             return
         server = f"{image.server} has another content than the hash of {image} in the config"
+        # The part may be of an earlier content of the server. It was removed, so the next attempt reads all of it.
         if continued:
             message = f"{server}, or it changed during the transfer; it is fetched again"
             raise Unreachable(message, reason=ExtensionImageReason.EXTENSION_UNREACHABLE)
@@ -97,6 +98,7 @@ class ImageCache:
             return True
 
     def _publish(self, part: Path, digest: str) -> None:
+        # systemd-sysext mounts what has the name, so content and label must be on the disk before that.
         fd = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             Labels().write_new(fd, kept_at(digest), stat.S_IFREG | 0o600)
@@ -123,6 +125,7 @@ class ImageCache:
         if _size(self._at(kept_at(digest))) is None:
             part = self._directory / f"{digest}{PART}"
             part.unlink(missing_ok=True)
+            # A link needs no space, and the file is replaced by a link to it right after this.
             try:
                 os.link(file, part, follow_symlinks=False)
             except OSError:
@@ -132,6 +135,7 @@ class ImageCache:
         return kept_at(digest)
 
     def _prune(self, used: Collection[str]) -> None:
+        # An admin may have linked an image by hand; it is merged as the others are.
         needed = {*used, *self._linked()}
         files: list[KeptFile] = []
         with suppress(OSError):

@@ -120,6 +120,7 @@ def redirected(url: str, location: str) -> str:
     parts = urlsplit(target)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise ValueError("it redirects to an address that is no plain http or https URL")
+    # The digest protects the content, and not the query with a token.
     if url.startswith("https:") and parts.scheme != "https":
         raise ValueError("it redirects from https to http")
     return target

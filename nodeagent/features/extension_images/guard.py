@@ -107,10 +107,12 @@ class ImageGuard(Guard):
         if not names:
             return
         state = await self._units.state(UNIT)
+        # Then no boot merges anything either.
         if state.active not in UP and state.file not in ENABLED:
             # The plan has warned.
             return
         missing: Sequence[str] = ()
+        # The job of the reload ends when its main process does, and the mounts may appear a moment later.
         for look in range(LOOKS):
             await asyncio.sleep(LOOK_EVERY if look else 0)
             there = merged(await asyncio.to_thread(self._mountinfo))

@@ -67,7 +67,9 @@ class NodeRequests:
         """Take the request of the Node, and answer the one that is over."""
         path = f"/api/v1/nodes/{self.node}"
         try:
+            # From the cache of the API server, which may be a moment old: a request waits for a minute anyway.
             node = await self.client.get(path, resourceVersion="0")
+        # The Node may have been deleted, or the kubelet may not have registered it yet.
         except NotFound:
             return
         except AgentError:
@@ -77,6 +79,7 @@ class NodeRequests:
         value = notes.get(REQUEST, "")
         if not is_value(value) or _answered(notes.get(ANSWER, "")) == value:
             return
+        # Taken before it is answered, so that a kill in between makes no second reboot of one value.
         if self.requests.taken != value:
             await self.requests.request(RequestSource.NODE, "the Node", value, value=value)
         elif self.requests.pending() is None and self.at_rest():
@@ -85,6 +88,7 @@ class NodeRequests:
             try:
                 await self.client.patch(path, {"metadata": {"annotations": {ANSWER: answer}}})
             except AgentError:
+                # The next look answers it.
                 return
 
 

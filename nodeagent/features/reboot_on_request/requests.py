@@ -141,6 +141,7 @@ class KeptRequests(RebootRequests):
         )
         async with self._changing:
             held = holds(self._noted.pending, new)
+            # A value of the Node is noted even where another request holds, because it is answered like that one.
             if held is new or value:
                 await self._keep(replace(self._noted, pending=held, answered=value or self._noted.answered))
             if held is new:
@@ -195,6 +196,7 @@ class KeptRequests(RebootRequests):
             self.reporter.emit(RebootRequiredChanged(requirement))
         if requirement is None or self.settings.when_required != "obey":
             return
+        # An operator who took such a request back does not want the next look to make it again.
         if self._noted.pending is not None or self._noted.ended_boot == self.boot_id:
             return
         self._check_pause(REQUIRED)

@@ -60,6 +60,7 @@ def _read(path: str, root: str) -> str | None:
     with _refusing(path), open_parent(root, path) as parent:
         if parent.missing:
             return None
+        # Who may write the directory may replace the file.
         _check(os.fstat(parent.fd), f"the directory of {path}")
         try:
             # A pipe must not block, and a link may be one of another user.

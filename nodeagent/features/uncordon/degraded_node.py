@@ -119,6 +119,7 @@ class DegradedNode:
         before = record.units_before.states
         names = {*before, *filter(None, (record.failed_unit.name if record.failed_unit is not None else "",))}
         for name in sorted(names):
+            # What had failed before is not the doing of the update, and may never work.
             if before.get(name) != "failed" and (await self._ports.units.state(name)).active == "failed":
                 return True
         return False

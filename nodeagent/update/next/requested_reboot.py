@@ -51,6 +51,7 @@ async def _reboot_of(ports: Ports, load: Load, record: Record, requested: Reques
         raise Refused("an update ended half-way, which is repaired first", reason=Reason.UPDATE_UNDER_WAY)
     desired = await load(digest)
     name = desired.config.name
+    # Without changes: nothing is written, and nothing can be reverted.
     plan = Plan(name, name, (), (Action(ActionType.DRAIN), Action(ActionType.REBOOT)))
     made = Record(
         update_id=requested.id,

@@ -89,6 +89,7 @@ def estimate(entries: Iterable[HistoryEntry], work: Work) -> Estimate:
 
 
 def _work_of_entry(entry: HistoryEntry) -> Work:
+    # The entry has the plan as JSON of any version, so only what every version has is read.
     changes = entry.plan.get("changes", ())
     domains = {change.get("domain") for change in changes if isinstance(change, Mapping)}
     return work_of(entry.disruption, changes_os=bool(entry.plan.get("os") or domains - USERSPACE))
@@ -102,11 +103,13 @@ def disruptive_seconds(trail: Trail) -> float | None:
     names = [phase.name for phase in trail.phases]
     if Phase.LEASING not in names or trail.omitted_boots:
         return None
+    # An update that waited for its turn again begins to count again.
     after = len(names) - names[::-1].index(Phase.LEASING)
     if after == len(names):
         return None
     begin = trail.phases[after]
     seconds = trail.boots[begin.boot].last - begin.mono
+    # The clock of each boot begins at zero. The time between two boots is known from the wall clock only.
     for index in range(begin.boot + 1, len(trail.boots)):
         seconds += (gap_before(trail, index) or 0.0) + trail.boots[index].last - trail.boots[index].seen
     return max(0.0, seconds)

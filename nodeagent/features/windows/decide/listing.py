@@ -30,6 +30,7 @@ def listing(
 
     def host_begins(opening: Opening, work: Work) -> str:
         first, until = interval(opening, terms, estimates[work].needed, fits=fits[work])
+        # An empty interval: this window is too short for such an update.
         return "" if first is not None and until is not None and first >= until else _text(first)
 
     ahead = list(islice(openings.after(now), count))

@@ -25,6 +25,7 @@ class Openings:
 
     def thaws(self, at: datetime) -> datetime:
         """Return the end of the freeze that covers ``at``, and of those that adjoin it; ``at`` without one."""
+        # The end of a freeze belongs to the next one, if that adjoins it.
         while (freeze := self.frozen(at)) is not None:
             at = freeze.ends
         return at
@@ -42,6 +43,7 @@ class Openings:
                 # A freeze may cover the begin, and all of it.
                 if self.frozen(at) is not None:
                     continue
+            # A freeze within a window divides it: the part around ``at`` is an opening of its own.
             begins = [time for time in (opening.begins, *(freeze.ends for freeze in self.freezes)) if time is not None]
             ends = [time for time in (opening.ends, *(freeze.begins for freeze in self.freezes)) if time is not None]
             whole = Opening(

@@ -76,6 +76,7 @@ def turn(openings: Openings, terms: Terms, needed: timedelta, now: datetime) -> 
     # An update that fits into no opening must not wait without end.
     for fits in (True, False) if terms.end_inside else (True,):
         for opening in _ahead(openings, now):
+            # The present opening may be too short, and a later one long enough.
             first, until = interval(opening, terms, needed, fits=fits)
             if opening.begins is None or opening.begins <= now:
                 short = first is None or now >= first
@@ -103,14 +104,17 @@ def interval(
     It is empty if the opening is too short. Not ``fits``: the update begins at its start all the same.
     """
     begins, ends = opening.begins, opening.ends
+    # Without the setting, an update may begin in the last second of a window, as it always could.
     until = ends
     if ends is not None and terms.end_inside and fits:
         until = ends - needed
     # For weeks already: each host has had its time.
     if begins is None:
         return None, until
+    # What never ends has room for every update, so only the spread counts.
     if ends is None or until is None:
         return begins + _offset(terms.spread, terms.share), None
+    # It begins near the start: later in the window, it would last even longer beyond the end.
     if not fits:
         length = ends - begins
         until = begins + max(min(ROOM, length), length / 4)
