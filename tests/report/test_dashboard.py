@@ -41,6 +41,7 @@ NOT_SHOWN = {
     "nodeagent_reboot_request": "nodeagent status shows it, and its update is shown",
     "nodeagent_reboot_required": "it is obeyed or not; nodeagent status names the packages",
     "nodeagent_section_left_out": "the operator accepted it, and nodeagent status names it",
+    "nodeagent_trial_end_timestamp_seconds": "an operator waits for its end at a terminal",
     "nodeagent_waiting_start_timestamp_seconds": "the changes that wait are shown over time",
 }
 # All keys of a panel and of a query. Grafana ignores what it does not know, so a misspelled key has no effect.

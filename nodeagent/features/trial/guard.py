@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nodeagent.core.times import seconds_until
-from nodeagent.errors import Refused
+from nodeagent.errors import Refused, Terminal
 from nodeagent.features.trial.decide import (
     NOTE,
     WARN_BEFORE,
@@ -175,7 +175,14 @@ class Trials(Guard):
 
     async def _under_way(self) -> Trial | None:
         """Return the stored trial if its update is still to be decided: also while a restarted agent verifies again."""
-        trial, record = from_text(await self.store.note(NOTE)), await self.store.load()
-        if trial is None or trial.update_id != record.update_id or record.phase is not Phase.VERIFYING:
+        trial = from_text(await self.store.note(NOTE))
+        if trial is None:
+            return None
+        try:
+            record = await self.store.load()
+        except Terminal:
+            # A record that cannot be read is held until an operator applies a config, which must remain possible.
+            return None
+        if trial.update_id != record.update_id or record.phase is not Phase.VERIFYING:
             return None
         return trial if isinstance(record.leg, Apply | Fallback) else None
