@@ -51,7 +51,8 @@ def commands() -> dict[str, list[str]]:
     """The commands that print each answer, by its schema."""
     printed: dict[str, list[str]] = {}
     for name, parser in leaves("nodeagent", build_parser()):
-        for schema in re.findall(r"nodeagent/[a-z-]+/v\d", help_of_json(parser) or ""):
+        extended = [extension.answer for extension in features.extensions(name.removeprefix("nodeagent "))]
+        for schema in [*re.findall(r"nodeagent/[a-z-]+/v\d", help_of_json(parser) or ""), *extended]:
             printed.setdefault(schema, []).append(name)
     return printed
 

@@ -60,12 +60,13 @@ class Extension(NamedTuple):
     """Options that a feature adds to ``command`` of the base. ``help`` is a phrase that its help ends with.
 
     ``module`` has ``add_arguments``, and ``run``, which returns None where none of the options is given: then the
-    command does what it does without the feature.
+    command does what it does without the feature. ``answer`` is the schema of the JSON that ``run`` prints.
     """
 
     command: str
     help: str
     module: str
+    answer: str
 
 
 class StatusRows(NamedTuple):

@@ -186,10 +186,10 @@ async def test_only_metadata_are_requested() -> None:
     accepted: list[str] = []
     once = client._once
 
-    async def noted(method: str, url: str, body: Any, kind: str, accept: str, read: Any) -> Any:
+    async def noted(method: str, url: str, body: Any, kind: str, accept: str, *rest: Any) -> Any:
         if url.startswith(NODES + "?"):
             accepted.append(accept)
-        return await once(method, url, body, kind, accept, read)
+        return await once(method, url, body, kind, accept, *rest)
 
     client._once = noted  # type: ignore[method-assign]
     await KubeTurn(client, "n0", fleet.order, FakeClock(World())).check()
