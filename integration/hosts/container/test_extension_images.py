@@ -101,6 +101,7 @@ def config(name: str, **images: tuple[str, str]) -> str:
     return json.dumps(made)
 
 
+@pytest.mark.long
 def test_images_are_merged_replaced_reverted_and_unmerged(
     make_node: HostMaker, devices: Mapping[str, Path], images: Images
 ) -> None:
@@ -154,6 +155,7 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
     assert host.reboots == 1, "the one of this test"
 
 
+@pytest.mark.long
 def test_an_image_that_ignition_wrote_is_taken_over(
     make_node: HostMaker, devices: Mapping[str, Path], images: Images
 ) -> None:

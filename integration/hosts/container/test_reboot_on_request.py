@@ -77,7 +77,8 @@ def test_a_time_and_a_window_hold_it_and_it_is_cancelled(make_node: HostMaker) -
     assert json.loads(host.run(["nodeagent", "cancel", "--json"]).stdout)["reboot"]
     assert agent.status(host)["reboot_request"] is None
     for refused in (["--at", "yesterday"], ["--now", "--request"], ["--reason", "x"], ["--now", "--reason", "a\nb"]):
-        assert host.run(["nodeagent", "reboot", *refused, "--yes"], check=False).returncode == 2
+        done = host.run(["nodeagent", "reboot", *refused, "--yes"], check=False)
+        assert done.returncode == 2, f"{refused}: {done.stderr}"
     assert host.reboots == 0
 
 
@@ -102,6 +103,7 @@ def test_a_file_of_root_requests_one_reboot(make_node: HostMaker) -> None:
     assert host.reboots == 1
 
 
+@pytest.mark.long
 def test_what_the_host_requires_is_shown_and_obeyed_where_a_setting_says_so(make_node: HostMaker) -> None:
     host = with_config(make_node)
     host.write(f"{REQUIRED}.pkgs", "linux-image\nlinux-image\ndbus\n")
@@ -116,6 +118,7 @@ def test_what_the_host_requires_is_shown_and_obeyed_where_a_setting_says_so(make
     assert agent.status(host)["reboot_required"] is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", [0.0, 0.05, 0.2, 0.5, 1.0])
 def test_killed_at_awkward_points_it_is_one_reboot(make_node: HostMaker, moment: float) -> None:
     host = with_config(make_node)
@@ -133,10 +136,12 @@ def test_killed_at_awkward_points_it_is_one_reboot(make_node: HostMaker, moment:
     assert_one_reboot(host, "reboot requested by root")
 
 
+@pytest.mark.long
 def test_a_unit_that_does_not_come_back_leaves_the_host_degraded(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: POLICY})
     unit = agent.UnitSpec("[Service]\nExecStart=/bin/sleep 1d\n[Install]\nWantedBy=multi-user.target\n", enabled=True)
-    agent.apply(host, machine_config("one", units={"app.service": unit}))
+    config = machine_config("one", units={"app.service": unit})
+    agent.apply(host, config)
     agent.wait_done(host, "one")
     host.write("/etc/systemd/system/app.service.d/50-bad.conf", "[Service]\nExecStartPre=/bin/false\n")
     reboots = host.reboots
@@ -148,4 +153,6 @@ def test_a_unit_that_does_not_come_back_leaves_the_host_degraded(make_node: Host
     # An operator who has repaired it applies the config again.
     host.run(["rm", "/etc/systemd/system/app.service.d/50-bad.conf"])
     host.run(["systemctl", "daemon-reload"])
-    host.run(["nodeagent", "apply", "--yes", "--wait", "/etc/nodeagent/config.yaml"], check=False)
+    agent.apply(host, config)
+    rested(host)
+    assert host.unit("app.service", "ActiveState")["ActiveState"] == "active"

@@ -70,6 +70,7 @@ def is_back(host: Host) -> bool:
     ) and (answers(host, 22), answers(host, 2222)) == (True, False)
 
 
+@pytest.mark.long
 def test_a_change_that_no_login_keeps_is_taken_back(node: Host) -> None:
     try_port(node, "60s")
     refused = apply_command(node, machine_config("other", files={PORT: "Port 23\n"}), check=False)
@@ -103,6 +104,7 @@ def test_only_a_new_login_keeps_it(node: Host) -> None:
     assert (over.returncode, "NoTrial" in over.stderr) == (4, True)
 
 
+@pytest.mark.long
 def test_a_login_from_the_host_itself_proves_nothing(node: Host) -> None:
     node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/root/.ssh/id"])
     node.run(["cp", "/root/.ssh/id.pub", "/root/.ssh/authorized_keys"])
@@ -116,6 +118,7 @@ def test_a_login_from_the_host_itself_proves_nothing(node: Host) -> None:
     assert is_back(node)
 
 
+@pytest.mark.long
 def test_a_killed_agent_goes_on_with_the_trial(node: Host) -> None:
     try_port(node, "60s")
     began = time.monotonic()
@@ -129,6 +132,7 @@ def test_a_killed_agent_goes_on_with_the_trial(node: Host) -> None:
     assert is_back(node)
 
 
+@pytest.mark.long
 def test_a_reboot_begins_the_time_again_and_a_power_cut_does_too(node: Host) -> None:
     try_port(node, "60s")
     until = agent.status(node)["trial"]["until"]
@@ -147,6 +151,7 @@ def test_a_reboot_begins_the_time_again_and_a_power_cut_does_too(node: Host) -> 
     node.wait_for(lambda: is_back(node), "everything is as it was")
 
 
+@pytest.mark.long
 def test_a_login_after_a_reboot_keeps_it(node: Host) -> None:
     try_port(node, "60s")
     with node.rebooting():

@@ -30,6 +30,7 @@ def date(host: Host, when: str, form: str) -> str:
     return host.run(["date", "-u", "-d", when, f"+{form}"]).stdout.strip().lower()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_freeze_and_a_window_that_is_too_short(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: POLICY})
