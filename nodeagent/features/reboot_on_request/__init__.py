@@ -7,9 +7,7 @@ from typing import Final
 
 from nodeagent.commands import Extension, StatusRows
 
-EXTENDS: Final = (
-    Extension("reboot", "reboot this host on request", f"{__name__}.cli", "nodeagent/reboot-request/v1"),
-)
+EXTENDS: Final = (Extension("reboot", "reboot this host on request", f"{__name__}.cli", "nodeagent/reboot-request/v1"),)
 ROWS: Final = (
     StatusRows("reboot_request", f"{__name__}.cli", after="lease"),
     StatusRows("reboot_required", f"{__name__}.cli", after=""),
