@@ -303,6 +303,7 @@ async def _wait(
 ) -> tuple[dict[str, Any], Ending]:
     requested: _Request | None = None
     status: dict[str, Any] | None = None
+    early: UpdateEnd | None = None
     missed = subscribed = followed = False
     while True:
         match event := await next_event():
@@ -313,7 +314,11 @@ async def _wait(
             case _Request():
                 # What the daemon reported before its answer is about earlier requests.
                 requested, missed = event, False
+                # A reboot that waits for its time ends at once when it is cancelled.
+                if early is not None and event.cancels and early.entry["update_id"] == event.answer["update_id"]:
+                    return event.answer, ending_of(early.entry, early.exit_code)
             case UpdateEnd():
+                early = event
                 if requested and requested.is_ended_by(event):
                     return requested.answer, ending_of(event.entry, event.exit_code)
             case Tick():

@@ -153,6 +153,7 @@ def test_a_unit_that_does_not_come_back_leaves_the_host_degraded(make_node: Host
     # An operator who has repaired it applies the config again.
     host.run(["rm", "/etc/systemd/system/app.service.d/50-bad.conf"])
     host.run(["systemctl", "daemon-reload"])
+    host.run(["systemctl", "restart", "app.service"])
     agent.apply(host, config)
     rested(host)
     assert host.unit("app.service", "ActiveState")["ActiveState"] == "active"

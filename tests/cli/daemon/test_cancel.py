@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -68,6 +69,19 @@ def test_json_has_the_answer_and_the_end(cli: Cli, daemon: FakeDaemon) -> None:
     given = cancelled(cli, daemon, "--json")
     assert given.json["schema"] == "nodeagent/cancel/v1"
     assert (given.json["outcome"], given.json["effect"], given.json["reboots"]) == ("cancelled", "end", 0)
+
+
+def test_an_end_that_comes_before_the_answer(cli: Cli, daemon: FakeDaemon) -> None:
+    """As that of a reboot that waited for its time."""
+
+    async def method(*_: object) -> str:
+        await daemon.finished(4, "d" * 64, entry(outcome="cancelled", update_id="u2"))
+        await asyncio.sleep(0.2)
+        return json.dumps({**ANSWER, "reboot": "reboot requested by root"})
+
+    daemon.answers["Cancel"] = method
+    given = cli("cancel")
+    assert (given.code, given.out) == (0, "cancelled: the reboot requested by root; nothing was changed\n")
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("reverted", 0), ("superseded", 0), ("degraded", 1), ("done", 4)])
