@@ -117,7 +117,7 @@ async def _drop_request(
         name, digest, ports.clock.now(), UpdateOutcome.CANCELLED, cancelled.reason, cancelled.message
     )
     finish(ports.reporter, replace(ended, update_id=reboot.id))
-    return Cancelled(name, digest, "", Cancellation.END, reboot=reboot.words)
+    return Cancelled(name, digest, reboot.id, Cancellation.END, reboot=reboot.words)
 
 
 async def taken_back(run: Run) -> Transition | None:
