@@ -23,6 +23,14 @@ from nodeagent.host.static_pods.running import LOGS, PODS
 STEP = 0.01
 
 
+def _load(path: str) -> StaticPod | None:
+    try:
+        return load(Path(path).read_bytes())
+    except FileNotFoundError:
+        # It was removed since the directory was read.
+        return None
+
+
 @dataclass
 class Worker:
     pod: StaticPod
@@ -84,14 +92,14 @@ class StandInKubelet:
             now = time.monotonic()
             files = self._files()
             for path, stamp in files.items():
-                if self._seen.get(path) != stamp and (pod := load(Path(path).read_bytes())) is not None:
+                if self._seen.get(path) != stamp and (pod := _load(path)) is not None:
                     self._add(path, pod, now)
             for path in set(self._seen) - set(files):
                 self._store.pop(path, None)
             self._seen = files
             if now - self._listed >= self.listing:
                 self._listed = now
-                for path in [path for path in self._store if load(Path(path).read_bytes()) is None]:
+                for path in [path for path in self._store if _load(path) is None]:
                     del self._store[path]
             self._reconcile(now)
 
