@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,13 @@ def _outside(name: str) -> Iterator[Path]:
             yield path
 
 
+@cache
+def _imports(path: Path) -> tuple[str, ...]:
+    """Return the imports of a module, which is parsed once for all features."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return tuple(ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def _words(door: Door) -> set[str]:
     """Return the words of its reasons, settings and events."""
     settings = {key for part in door.settings for key in part_keys(part)}
@@ -53,8 +61,7 @@ def test_nothing_outside_of_its_folder_imports_it(name: str, door: Door) -> None
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in _outside(name)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Import | ast.ImportFrom) and module in ast.unparse(node)
+        if any(module in text for text in _imports(path))
     }
     assert found == set()
 
