@@ -37,7 +37,7 @@ ROUNDS: Final = 2
 SPREAD: Final = 10.0  # seconds; less only measures this process, which does the TLS of all of them
 SLOTS: Final = 8
 RESTING: Final = 100
-WINDOW: Final = 45.0  # seconds
+WINDOW: Final = 75.0  # seconds; longer than the period in which a node looks at its lease
 
 MakeNode = Callable[[], str]
 
@@ -214,8 +214,8 @@ async def test_an_update_of_a_whole_pool(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 async def test_at_rest_a_node_asks_less_than_once_in_ten_seconds(cluster: Cluster, make_node: MakeNode) -> None:
-    """All that the daemon has running of a cluster while nothing happens, with the periods as they are; every second
-    one is under maintenance, so its lease is renewed."""
+    """All that the daemon has running of a cluster while nothing happens, with the periods as they are. Every second
+    node is under maintenance, so it keeps its lease."""
     user = "at-rest"
     nodes = [await asyncio.to_thread(make_node) for _ in range(RESTING)]
     chance = random.Random(7)
@@ -228,6 +228,7 @@ async def test_at_rest_a_node_asks_less_than_once_in_ten_seconds(cluster: Cluste
         assert side is not None
         if number % 2:
             await side.lease.acquire("jane", "maintenance.1", "new disks")
+            tasks.append(asyncio.create_task(side.lease.keep()))
         reported = member.coordination(Report(Status()).lease)
         shake = Handshake(side.client, member.node, Fetched(), changed=lambda _: None)
         tasks += [asyncio.create_task(work) for work in (reported.poll_holder(chance.random), shake.run())]
@@ -245,5 +246,5 @@ async def test_at_rest_a_node_asks_less_than_once_in_ten_seconds(cluster: Cluste
         await asyncio.gather(*(member.close() for member in members))
     rate = (asked.total() - before) / took / RESTING
     cost.figures("at-rest", nodes=RESTING, requests_per_node_and_second=round(rate, 4))
-    assert asked.total() > before, "they did ask"
+    assert asked.total() - before >= RESTING, "each looked at its lease"
     assert rate < 0.1
