@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import psutil
 
 from integration.cluster.api import ApiError, Object
 from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, SLOTS, Cluster
+from nodeagent import typed
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.features.cluster.decide.lease import LeaseToken
 from nodeagent.features.cluster.lease import KubeLease
@@ -35,7 +35,7 @@ class Memory:
     data: dict[str, Any] | None = None
 
     async def load(self) -> LeaseToken | None:
-        return None if self.data is None else msgspec.convert(self.data, LeaseToken)
+        return None if self.data is None else typed.convert(self.data, LeaseToken)
 
     async def save(self, token: LeaseToken | None) -> None:
         self.data = None if token is None else asdict(token)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from nodeagent import features
+from nodeagent import features, typed
 from nodeagent.contract import answers
 from nodeagent.contract.history import History, HistoryDiff, Update
 from nodeagent.contract.keys import Keys, about
@@ -109,8 +109,8 @@ def check(answer: Mapping[str, Any]) -> str:
         return f"there is no schema {answer.get('schema')!r}"
     # The classes forbid further keys, the schemas of the package do not.
     try:
-        msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
+        typed.convert(answer, kind)
+    except ValueError as error:
         return f"{answer['schema']}: {error}"
     return ""
 

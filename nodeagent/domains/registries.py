@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from nodeagent import typed
 from nodeagent.core.plan.change import Change
 from nodeagent.core.plan.domain import ByContent, Domain
 from nodeagent.core.plan.layers import by_name, is_leftover, parse_toml
@@ -177,8 +178,8 @@ def _read(text: bytes) -> _Document:
     if "registries" in data:
         raise _Unreadable("registries.conf is in the old format (version 1) on one side")
     try:
-        return msgspec.convert(data, _Document)
-    except msgspec.ValidationError:
+        return typed.convert(data, _Document)
+    except ValueError:
         raise _Unreadable("registries.conf has values of a wrong type on one side") from None
 
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.core.coordination.kube_objects import ApiStatus
 from nodeagent.kube.errors import ServerFault
 
@@ -20,8 +21,8 @@ T = TypeVar("T")
 def decoded(kind: type[T], answer: object, what: str) -> T:
     """Return the fields of ``kind``. ``what`` is the request. Raises ``ServerFault``."""
     try:
-        return msgspec.convert(answer, kind)
-    except (msgspec.ValidationError, UnicodeError) as error:
+        return typed.convert(answer, kind)
+    except ValueError as error:
         # The error names the path and the types, and never a value.
         raise ServerFault(f"{what}: the answer is not an object of the API: {error}") from None
 
@@ -33,7 +34,7 @@ class _Listed(msgspec.Struct, Generic[T]):
 def decoded_items(kind: type[T], text: bytes, what: str) -> list[T]:
     """Return the objects of a list, without what is not read of them. Raises ``ServerFault``."""
     try:
-        listed = msgspec.json.decode(text, type=_Listed[kind])  # type: ignore[valid-type]
+        listed = typed.from_json(text, _Listed[kind])  # type: ignore[valid-type]
     except (ValueError, RecursionError) as error:
         raise ServerFault(f"{what}: the answer is not a list of the API: {error}") from None
     return listed.items or []
@@ -42,7 +43,7 @@ def decoded_items(kind: type[T], text: bytes, what: str) -> list[T]:
 def status_of(answer: Mapping[str, Any]) -> ApiStatus:
     """Return the details of a refusal. A gateway answers in a form of its own, of which the message counts at most."""
     try:
-        return msgspec.convert(answer, ApiStatus)
-    except (msgspec.ValidationError, UnicodeError):
+        return typed.convert(answer, ApiStatus)
+    except ValueError:
         message = answer.get("message")
         return {"message": message} if isinstance(message, str) else {}

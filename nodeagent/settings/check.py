@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.kinds import AnyReason
 from nodeagent.reasons import Reason
@@ -51,7 +52,7 @@ def check_values(merged: Mapping[str, Value]) -> Settings:
             continue
         try:
             good[key] = _converted(value.value, types[key])
-        except msgspec.ValidationError:
+        except ValueError:
             message = f"{key} {_expected(types[key])}{_details(value.value, types[key])}"
             problems.append(Problem(value.where, message))
     if problems:
@@ -68,16 +69,16 @@ def valid_values(values: Mapping[str, Any]) -> Settings:
     good: dict[str, Any] = {}
     types = keys()
     for key in types.keys() & values.keys():
-        with contextlib.suppress(msgspec.ValidationError):
+        with contextlib.suppress(ValueError):
             good[key] = _converted(values[key], types[key])
     return _settings(good)
 
 
 def _converted(value: Any, kind: Any) -> Any:
-    good = msgspec.convert(value, kind)
+    good = typed.convert(value, kind)
     if isinstance(good, float) and math.isnan(good):
         # NaN passes both bounds, because it is neither too small nor too large.
-        raise msgspec.ValidationError
+        raise ValueError
     return good
 
 
@@ -88,12 +89,12 @@ def _settings(values: Mapping[str, Any]) -> Settings:
     for kind in parts():
         own = part_keys(kind)
         fields = {key.rpartition(".")[2]: rest.pop(key) for key in own if key in rest}
-        of_features.append(msgspec.convert(fields, kind))
+        of_features.append(typed.convert(fields, kind))
     for key, value in rest.items():
         group, _, name = key.rpartition(".")
         (tree.setdefault(group, {}) if group else tree)[name] = value
     # Each value was converted alone before, so this cannot fail. An error of the whole would name no file and no line.
-    return msgspec.structs.replace(msgspec.convert(tree, Settings), parts=tuple(of_features))
+    return msgspec.structs.replace(typed.convert(tree, Settings), parts=tuple(of_features))
 
 
 def _unknown(key: str) -> str:
@@ -137,8 +138,8 @@ def _details(value: Any, kind: Any) -> str:
     item_kind = get_args(kind)[0]
     for item in value:
         try:
-            msgspec.convert(item, item_kind)
-        except msgspec.ValidationError:
+            typed.convert(item, item_kind)
+        except ValueError:
             # A setting may be of any length, and the rest of the list is as it must be.
             return f"; wrong is {str(item)[:LONGEST]!r}"
     return ""

@@ -14,6 +14,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from nodeagent import typed
+
 _PURL = r"^pkg:(generic|pypi|maven|github|deb)/[^\s@]+(@[^\s@]+)?$"
 Purl = Annotated[str, Meta(pattern=_PURL)]
 Word = Annotated[str, Meta(min_length=1, pattern=r"^\S+$")]
@@ -84,8 +86,8 @@ class Document(_Keys):
 def violations(text: bytes) -> list[str]:
     """Return what is wrong with a document."""
     try:
-        document = msgspec.json.decode(text, type=Document)
-    except msgspec.ValidationError as error:
+        document = typed.from_json(text, Document)
+    except ValueError as error:
         return [str(error)]
     return list(_beyond_the_schema(document))
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.core.config.text.document import is_json
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -19,9 +20,6 @@ _DIGEST: Final = 12
 class _Document(msgspec.Struct):
     kind: Any = None
     ignition: Any = None
-
-
-_DECODER: Final = msgspec.json.Decoder(_Document)
 
 
 def as_machine_config(text: bytes, name: str = "") -> bytes:
@@ -42,7 +40,7 @@ def _is_ignition(text: bytes) -> bool:
     if not is_json(text):
         return False
     try:
-        document = _DECODER.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
+        document = typed.from_json(text, _Document)
+    except ValueError:
         return False
     return document.kind is None and isinstance(document.ignition, dict)

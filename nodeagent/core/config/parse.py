@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import msgspec
-
+from nodeagent import typed
 from nodeagent.core.config import schema
 from nodeagent.core.config.arguments import read_arguments
 from nodeagent.core.config.ignition import read_ignition
@@ -58,8 +57,6 @@ _RENDERED: Final = (
     "MachineConfigPool",
     "PinnedImageSet",
 )
-_DECODER: Final = msgspec.json.Decoder(schema.Document)
-_ORIGINS_DECODER: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _EXTENSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
 
@@ -86,8 +83,8 @@ def parse(text: bytes, what: str = "the MachineConfig") -> MachineConfig:
 def _decode(text: bytes) -> schema.Document | None:
     """Return None for every error: the second pass reports it with its place."""
     try:
-        return _DECODER.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
+        return typed.from_json(text, schema.Document)
+    except ValueError:
         return None
 
 
@@ -216,8 +213,8 @@ def _origins(metadata: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
     if not isinstance(text, str):
         return {}
     try:
-        origins = _ORIGINS_DECODER.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
+        origins = typed.from_json(text, dict[str, tuple[str, ...]])
+    except ValueError:
         return {}
     return {} if any(has_control(name) for names in origins.values() for name in names) else origins
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from nodeagent import typed
 from nodeagent.core.plan.change import (
     Action,
     ActionType,
@@ -113,8 +114,8 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
     if data.get("schema") != PLAN_SCHEMA:
         raise ValueError(f"schema {data.get('schema')!r}, expected {PLAN_SCHEMA}")
     try:
-        stored = msgspec.convert(data, _Stored)
-    except msgspec.ValidationError as error:
+        stored = typed.convert(data, _Stored)
+    except ValueError as error:
         raise ValueError(str(error)) from None
     changes = []
     for planned in stored.changes:

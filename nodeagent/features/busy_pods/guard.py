@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import AgentError, Refused
 from nodeagent.features.busy_pods.reasons import BusyReason
@@ -69,7 +70,7 @@ def held_text(held: HeldWork) -> str:
 def held_of(text: str) -> HeldWork | None:
     """Return what ``held_text`` wrote, None for another text: then the wait begins again."""
     try:
-        return msgspec.json.decode(text, type=HeldWork)
+        return typed.from_json(text, HeldWork)
     except ValueError:
         return None
 

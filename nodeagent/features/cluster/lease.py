@@ -19,8 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Final, Protocol
 
-import msgspec
-
+from nodeagent import typed
 from nodeagent.core.backoff import jittered
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.kube_objects import LeaseObject
@@ -350,7 +349,7 @@ class StoredToken:
         if not text:
             return None
         try:
-            return msgspec.convert(plain_json.loads(text), LeaseToken)
+            return typed.convert(plain_json.loads(text), LeaseToken)
         except ValueError as error:
             raise Terminal(
                 f"the token of the lease in the store is unreadable: {error}", reason=Reason.STORE_CORRUPT

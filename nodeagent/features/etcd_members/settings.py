@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
+from nodeagent import typed
 from nodeagent.core.config.text import document
 from nodeagent.errors import InvalidInput
 from nodeagent.features.etcd_members.reasons import MemberReason
@@ -47,12 +47,12 @@ class MemberSettings(Struct, frozen=True, forbid_unknown_fields=True):
 def parse_member_settings(text: bytes) -> MemberSettings:
     """Return the settings of the member of etcd. Raises ``InvalidInput`` (``EtcdConfigInvalid``)."""
     try:
-        member_settings = msgspec.convert(document.load(text, MEMBER_SETTINGS), MemberSettings)
+        member_settings = typed.convert(document.load(text, MEMBER_SETTINGS), MemberSettings)
     # The reason names the file: that of a document that is not valid would say nothing about etcd.
     except InvalidInput as error:
         error.reason = MemberReason.ETCD_CONFIG_INVALID
         raise
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise InvalidInput(f"{MEMBER_SETTINGS}: {error}", reason=MemberReason.ETCD_CONFIG_INVALID) from error
     # The pattern of an address allows the empty text, which means "none" in other settings.
     if not all(member_settings.endpoints):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.unit_names import did_you_mean
 from nodeagent.update.history.outcome import IN_HISTORY
@@ -137,7 +138,7 @@ def delivered_text(delivered: DeliveredEnds) -> str:
 def delivered_of(text: str) -> DeliveredEnds | None:
     """Return what ``delivered_text`` wrote, None for another text."""
     try:
-        return msgspec.json.decode(text, type=DeliveredEnds)
+        return typed.from_json(text, DeliveredEnds)
     except ValueError:
         return None
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.core.boot import kernel_boot
 from nodeagent.core.coordination.operations import BY_OPERATOR
 from nodeagent.errors import InvalidInput, Terminal
@@ -162,7 +163,7 @@ def from_text(text: str) -> Maintenance | None:
         return None
     try:
         # Keys of a newer agent are dropped.
-        stored = msgspec.json.decode(text, type=Maintenance)
+        stored = typed.from_json(text, Maintenance)
         for time in (stored.since, stored.until, stored.began, stored.drained, stored.drain_by):
             # Python raises an error when a time without a zone is compared with one that has a zone.
             if time and datetime.fromisoformat(time).tzinfo is None:

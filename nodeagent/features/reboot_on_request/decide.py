@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.core.boot import kernel_boot
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.reasons import Reason
@@ -158,7 +159,7 @@ def from_text(text: str) -> Noted:
         return Noted()
     try:
         # Keys of a newer agent are dropped.
-        noted = msgspec.json.decode(text, type=Noted)
+        noted = typed.from_json(text, Noted)
         times = (noted.by_file, noted.pending.since if noted.pending is not None else "")
         # Python raises an error when a time without a zone is compared with one that has a zone.
         if any(time and datetime.fromisoformat(time).tzinfo is None for time in times):

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.core.times import parse_duration
 from nodeagent.errors import Cause
 from nodeagent.features.trial.reasons import TrialReason
@@ -151,6 +152,6 @@ def from_text(text: str) -> Trial | None:
     """Return the trial that ``to_text`` wrote; None for "" and for a damaged note, whose trial begins again."""
     try:
         # Keys of a newer agent are dropped.
-        return msgspec.json.decode(text, type=Trial)
+        return typed.from_json(text, Trial)
     except ValueError:
         return None

@@ -14,7 +14,7 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from nodeagent.reasons import decode_reason
+from nodeagent import typed
 from nodeagent.update.history.lasting import Lasting
 from nodeagent.update.history.trail import trail_from_dict, trail_to_dict
 from nodeagent.update.record import OsProgress, Record, degraded_record
@@ -69,7 +69,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
     if isinstance(phase, str) and phase not in list(Phase):
         raise NewerRecord(f"it is in the phase {phase!r}, which this nodeagent does not know")
     fields = {
-        name: msgspec.convert(data[name], kind, dec_hook=decode_reason)
+        name: typed.convert(data[name], kind)
         for name, kind in _TYPES[Record].items()
         if name in data and name not in ("leg", "trail")
     }
@@ -83,7 +83,7 @@ def _leg(data: object) -> Leg:
             if isinstance(leg, Abort | Apply | Fallback | Revert):
                 return Unreleased(leg)
         case {"type": str(name)} if name in _LEGS:
-            return msgspec.convert(data, _LEGS[name], dec_hook=decode_reason)
+            return typed.convert(data, _LEGS[name])
         case {"type": str(name)} if name != "Unreleased":
             raise NewerRecord(f"it is in the leg {name!r}, which this nodeagent does not know")
     raise ValueError("it has no leg")
@@ -107,5 +107,5 @@ def _readable(part: type, data: object, names: Collection[str]) -> dict[str, Any
     for name in names:
         with suppress(ValueError):
             if isinstance(data, Mapping) and name in data:
-                fields[name] = msgspec.convert(data[name], get_type_hints(part)[name], dec_hook=decode_reason)
+                fields[name] = typed.convert(data[name], get_type_hints(part)[name])
     return fields

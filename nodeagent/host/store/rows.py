@@ -12,12 +12,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-import msgspec
-
+from nodeagent import typed
 from nodeagent.core.config.file_tree import Directory, RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
 from nodeagent.host.store.record_codec import record_from_dict, record_to_dict, salvaged
-from nodeagent.reasons import decode_reason
 from nodeagent.update.ports.coordination import Holder
 from nodeagent.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.update.record import UNKNOWN_UPDATE, Record
@@ -53,7 +51,7 @@ def record_from_row(text: str, expected: str) -> Record:
 
 def from_json(kind: type[_T], text: str) -> _T:
     """Return the object that ``to_json`` wrote. Keys of a newer agent of the same format are dropped."""
-    return msgspec.convert(plain_json.loads(text), kind, dec_hook=decode_reason)
+    return typed.convert(plain_json.loads(text), kind)
 
 
 def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:

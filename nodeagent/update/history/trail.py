@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from nodeagent import typed
 from nodeagent.update.states import Phase
 
 # Of times in seconds, and of rates in bytes per second.
@@ -126,9 +127,9 @@ def trail_to_dict(trail: Trail) -> dict[str, Any]:
 def trail_from_dict(data: object) -> Trail:
     """Return the trail in ``data``, an empty one for anything else: no update depends on it."""
     try:
-        trail = msgspec.convert(data, Trail) if data else Trail()
+        trail = typed.convert(data, Trail) if data else Trail()
     # The second one is for half of a surrogate pair in a key.
-    except (msgspec.ValidationError, UnicodeError):
+    except ValueError:
         return Trail()
     return trail if _is_sound(trail) else Trail()
 

@@ -9,11 +9,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Final, cast
 
-import msgspec
-
 from integration.fuzz.api import OBJECTS, REFUSALS, WHOLE, read_objects, read_refusals
 from integration.fuzz.records import DAMAGE, RECORD
 from integration.fuzz.target import Target, choices, document
+from nodeagent import typed
 from nodeagent.core.coordination.annotations import read_request
 from nodeagent.core.coordination.kube_objects import LeaseObject, MachineConfigNode, Node, Pod
 from nodeagent.core.coordination.kube_time import ServerClock
@@ -132,7 +131,7 @@ def token(data: bytes) -> None:
     found = document(RECORD, data)
     if found is not None:
         with suppress(*DAMAGE):
-            msgspec.convert(found, LeaseToken)
+            typed.convert(found, LeaseToken)
 
 
 EVENTS: Final = (

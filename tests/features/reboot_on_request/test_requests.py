@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from nodeagent import typed
 from nodeagent.errors import AgentError, Cause, Terminal
 from nodeagent.features.reboot_on_request import requests as module
 from nodeagent.features.reboot_on_request.decide import (
@@ -286,7 +286,7 @@ async def test_what_the_host_requires_is_shown_and_obeyed_where_a_setting_says_s
 )
 def test_the_file_is_below_run(path: str, valid: bool) -> None:
     if valid:
-        assert msgspec.convert({"request_file": path}, RebootRequestSettings).request_file == path
+        assert typed.convert({"request_file": path}, RebootRequestSettings).request_file == path
     else:
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.convert({"request_file": path}, RebootRequestSettings)
+        with pytest.raises(ValueError):
+            typed.convert({"request_file": path}, RebootRequestSettings)

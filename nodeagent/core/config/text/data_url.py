@@ -14,8 +14,7 @@ import zlib
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
+from nodeagent import typed
 from nodeagent.core.config.problems import shown
 
 # Of one file after gunzip: as much as a whole document has before it.
@@ -83,8 +82,8 @@ def _header_problem(source: str) -> str:
 def _decode_base64(data: str) -> bytes:
     try:
         # Strict (alphabet, padding, length) and three times as fast as binascii with strict_mode.
-        return msgspec.convert(data, bytes)
-    except msgspec.ValidationError:
+        return typed.convert(data, bytes)
+    except ValueError:
         raise ContentError(f"bad base64: {_base64_problem(data)}") from None
 
 

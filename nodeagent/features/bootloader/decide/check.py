@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from nodeagent import typed
 from nodeagent.features.bootloader.decide.secure_boot import KernelTrust, Signature, TrustedKeys, accepts
 from nodeagent.features.bootloader.reasons import BootloaderReason
 from nodeagent.kinds import AnyReason
@@ -121,12 +122,7 @@ def parse_payload(data: bytes) -> BootloaderContent:
 def _decode(data: bytes, kind: type[T]) -> T:
     if len(data) > MAX_JSON:
         raise ValueError(f"more than {MAX_JSON} bytes")
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+    return typed.from_json(data, kind)
 
 
 def _content(metadata: _Metadata) -> BootloaderContent:

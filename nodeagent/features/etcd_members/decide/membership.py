@@ -24,8 +24,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
-import msgspec
-
+from nodeagent import typed
 from nodeagent.core.etcd.data_directory import Identity
 from nodeagent.core.etcd.quorum import MAX_LAG, EtcdSurvey, Member, Refusal, judge, troubles
 from nodeagent.errors import Cause
@@ -39,7 +38,7 @@ from nodeagent.features.etcd_members.decide.member_facts import (
     same_name,
 )
 from nodeagent.features.etcd_members.reasons import MemberReason
-from nodeagent.reasons import Reason, decode_reason
+from nodeagent.reasons import Reason
 
 
 class OperationKind(StrEnum):
@@ -359,7 +358,7 @@ def note_from_text(text: str) -> MemberNote:
     """Return the empty note for "". Raises ``ValueError`` and ``TypeError``."""
     if not text:
         return MemberNote()
-    note = msgspec.json.decode(text, type=MemberNote, dec_hook=decode_reason)
+    note = typed.from_json(text, MemberNote)
     # A stored note has all keys, whatever their values.
     if text == "{}" or not (_is_id(note.member) and _is_id(note.cluster)):
         raise ValueError("the note of the etcd member has no valid id")
@@ -371,7 +370,7 @@ def operation_from_text(text: str) -> MemberOperation | None:
     if not text:
         return None
     # An unknown kind is an error: this agent could not end what a newer one began.
-    operation = msgspec.json.decode(text, type=MemberOperation, dec_hook=decode_reason)
+    operation = typed.from_json(text, MemberOperation)
     if not (_is_id(operation.remove) and _is_id(operation.added)):
         raise ValueError("the operation of the etcd member has no valid id")
     if datetime.fromisoformat(operation.since).tzinfo is None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
+from nodeagent import typed
 from nodeagent.core.config.text import document
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.features.update_graph.decide.release import VERSION, version_key
@@ -139,10 +139,10 @@ BUILT_IN: Final = (
 def parse_update_path(text: bytes) -> UpdatePath:
     """Raises ``Refused`` (``UpdatePathInvalid``)."""
     try:
-        update_path = msgspec.convert(document.load(text, UPDATE_PATH), UpdatePath)
+        update_path = typed.convert(document.load(text, UPDATE_PATH), UpdatePath)
     except InvalidInput as error:
         raise Refused(error.message, reason=JumpReason.UPDATE_PATH_INVALID, problems=error.problems) from error
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise _invalid(str(error)) from error
     for minimum in update_path.minimum:
         # Otherwise no host could ever reach it.
