@@ -16,10 +16,14 @@ import pytest
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import disk, updates
 from integration.hosts.ostree.conftest import REGISTRY, SMALL, OstreeHostMaker
+from integration.hosts.ostree.ostree_host import OstreeHost
+from integration.package.newcomer import first_week
 from integration.trees import parts
 from integration.trees.image_registry import Published, Registry
 from integration.trees.ostree_repo import REF, OstreeRepo
 from integration.trees.tree import A, B, Tree
+
+pytestmark = pytest.mark.long
 
 TIMEOUT = 600.0  # seconds
 PACKAGING = Path(__file__).parents[3] / "packaging"
@@ -74,20 +78,20 @@ def publish_with_layer(ostree_repo: OstreeRepo, registry: Registry, layer: Path)
     return publish
 
 
-@pytest.mark.long
-def test_a_host_is_rebased_to_an_image_with_the_layer_and_updated(
+@pytest.fixture
+def host(
     make_ostree_host: OstreeHostMaker,
     ostree_repo: OstreeRepo,
     registry: Registry,
     publish_with_layer: Callable[[Tree], Published],
-) -> None:
+) -> OstreeHost:
+    """A host that was rebased to an image with the layer, as `rpm-ostree rebase` and `bootc switch` do it."""
     plain = ostree_repo.commit(A.having(parts.stand_in({"REGISTRY": REGISTRY})))
     base = registry.publish(plain, "quay.io/example/plain", A.version)
     host = make_ostree_host(registry.pulled(base), read_only={REGISTRY: registry.folder})
     host.boot()
     assert not host.exists("/usr/bin/nodeagent")
 
-    # What `rpm-ostree rebase` and `bootc switch` do.
     pulled = registry.pulled(publish_with_layer(A))
     with ostree_repo.toolbox(host.root, pulled.repo) as tools:
         repo = f"--repo={host.root / 'ostree/repo'}"
@@ -99,6 +103,14 @@ def test_a_host_is_rebased_to_an_image_with_the_layer_and_updated(
         host.run(["systemctl", "reboot"])
     assert host.booted == pulled.checksum
     agent.wait_daemon(host)
+    return host
+
+
+def test_the_first_week_of_a_newcomer(host: OstreeHost) -> None:
+    first_week(host)
+
+
+def test_the_host_is_updated_with_the_layer(host: OstreeHost, publish_with_layer: Callable[[Tree], Published]) -> None:
     assert host.run(["readlink", f"/proc/{host.unit(agent.UNIT, 'MainPID')['MainPID']}/exe"]).stdout.startswith("/usr/")
     host.run(["nodeagent", "selfcheck"])
     assert host.run(["readlink", WANTS]).stdout == "../nodeagent.service\n"
