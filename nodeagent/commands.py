@@ -40,8 +40,9 @@ class Option(NamedTuple):
     They are kept with the request and with its update (``Run.hold``). ``takes`` are their names, each with its form for
     the reference. ``module`` has ``read``, which returns them by name from the text of an operator. From them it makes
     ``begins``, words about when or how the update begins, and ``ends(options, plan)``, a line of the plan about what
-    follows the update, "" for none. The door of the feature has ``check_request``. ``starts``: it says when an update
-    may begin, so a reboot on request may have it as well.
+    follows the update, "" for none. With ``planned``, ``planned(options, plan)`` returns keys of the plan's JSON. The
+    door of the feature has ``check_request``. ``starts``: it says when an update may begin, so a reboot on request may
+    have it as well.
     """
 
     flag: str
@@ -50,6 +51,7 @@ class Option(NamedTuple):
     module: str
     takes: tuple[tuple[str, str], ...]
     starts: bool = False
+    planned: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

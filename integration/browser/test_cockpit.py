@@ -103,6 +103,34 @@ async def test_names_of_configs_are_text(page: CockpitPage, cockpit_root: Path, 
             assert await page.faults() == []
 
 
+# The page with this status, for as long as the daemon reports no change.
+SHOWN = """
+    const [all] = arguments;
+    return import('./status.js').then(({ showStatus }) => {
+        showStatus({ Phase: 'Verifying', Reason: 'OnTrial', Message: 'on trial', Hint: '', Step: '', Percent: 0,
+            Current: '', Desired: 'worker-2', Target: 'worker-2', Since: all.since, RebootRequired: false,
+            DriftedEntries: 0, Problems: [],
+            Version: all.version, Status: JSON.stringify(all) });
+        return document.querySelector('#facts').innerText;
+    });
+"""
+
+
+async def test_a_trial_is_shown_as_in_the_status(page: CockpitPage, cockpit_root: Path, daemon: WholeDaemon) -> None:
+    with cockpit.session(cockpit_root, daemon.directory, admin=False) as address:
+        async with daemon.running(LIMIT) as client:
+            await page.open(address, width=390)
+            status = await client.status()
+            # A trial needs a config that changes the host, and this one is the machine of the test.
+            for kept_by, words in (("", "then back to worker-1, unless it is kept"), ("jane", "kept by jane")):
+                trial = {"config": "worker-2", "back": "worker-1", "until": "2026-11-21T03:20:00Z", "kept_by": kept_by}
+                facts = await page.run(SHOWN, {**status, "trial": trial})
+                assert "On trial\nworker-2, until " in facts
+                assert words in facts
+            assert "On trial" not in await page.run(SHOWN, status)
+            assert await page.faults() == []
+
+
 PLANNED = source("worker-2", {"/etc/nodeagent-page-test": "one%0Atwo%0A"}).text.decode()
 
 

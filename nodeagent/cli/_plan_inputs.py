@@ -96,9 +96,17 @@ def ends(options: Options, plan: Plan) -> list[str]:
     return [line for module in _given(options) if (line := module.ends(options, plan))]
 
 
-def _given(options: Options) -> Iterator[Any]:
+def planned(options: Options, plan: Plan) -> dict[str, Any]:
+    """Return what the options add to the JSON of ``plan``."""
+    made: dict[str, Any] = {}
+    for module in _given(options, planned=True):
+        made |= module.planned(options, plan)
+    return made
+
+
+def _given(options: Options, *, planned: bool = False) -> Iterator[Any]:
     for option in OF_FEATURES:
-        if any(options[name] for name in option.names):
+        if any(options.get(name) for name in option.names) and (option.planned or not planned):
             yield import_module(option.module)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from nodeagent.cli import _io, plan
@@ -22,7 +21,6 @@ from nodeagent.cli._plan_inputs import (
     add_strict,
     add_view,
     begins,
-    ends,
     falls_back,
     options_of,
     read_config,
@@ -64,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     options = options_of(args) | {"strict": args.strict, "remove": args.remove}
     if args.dry_run:
         wanted = argparse.Namespace(old=None, new=None, policy=None, diff=False, stage=False, **vars(args))
-        return plan.run(wanted, partial(ends, options))
+        return plan.run(wanted, options)
     name, text = read_config(args.files)
     # Standard input has the config, so it cannot have an answer.
     if not (args.yes or args.json or _io.STDIN in args.files) and _io.is_interactive():
@@ -94,7 +92,7 @@ def _confirmed(paths: Sequence[str], name: str, options: Options, view: View) ->
             as_json=False,
             view=view,
             falls_back=falls_back(options),
-            ends=partial(ends, options),
+            request=options,
             allow_lockout=bool(options["allow_lockout"]),
         )
     except Refused as error:

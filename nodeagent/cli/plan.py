@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nodeagent.cli import _io
@@ -18,12 +18,15 @@ from nodeagent.cli._client import NEITHER, ask, stored
 from nodeagent.cli._host_plan import HostPlan
 from nodeagent.cli._plan_inputs import (
     CONFIG_HELP,
+    Options,
     add_max_disruption,
     add_strict,
     add_view,
     config_text,
+    ends,
     load_all,
     load_policy,
+    planned,
     read_config,
 )
 from nodeagent.cli._plan_view import FALLBACK, WHOLE, View, show_plan
@@ -66,12 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
 
 
-def _nothing(_plan: Plan) -> Sequence[str]:
-    return ()
-
-
-def run(args: argparse.Namespace, ends: Callable[[Plan], Sequence[str]] = _nothing) -> int:
-    """Show a plan. ``ends`` as for ``plan_here``.
+def run(args: argparse.Namespace, request: Options | None = None) -> int:
+    """Show a plan. ``request`` as for ``plan_here``.
 
     Raise ``InvalidInput`` for invalid configs, ``Unreconcilable`` for a change that a running host cannot make, and
     ``Refused`` for more disruption than ``--max-disruption`` allows, after the plan was shown.
@@ -92,7 +91,8 @@ def run(args: argparse.Namespace, ends: Callable[[Plan], Sequence[str]] = _nothi
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
     view = View(summary=args.summary, all=args.all)
     if here:
-        host_plan = plan_here(args.files, as_json=args.json, view=view, ends=ends, diff=args.diff, stage=args.stage)
+        options = {"diff": args.diff, "stage": args.stage}
+        host_plan = plan_here(args.files, as_json=args.json, view=view, request=request, **options)
         if args.strict:
             host_plan.check_units()
         plan = host_plan.plan
@@ -111,19 +111,27 @@ def plan_here(
     as_json: bool,
     view: View = WHOLE,
     falls_back: bool = True,
-    ends: Callable[[Plan], Sequence[str]] = _nothing,
+    request: Options | None = None,
     **options: bool,
 ) -> HostPlan:
     """Show the plan of an update of this host to the config at ``paths``, and return it.
 
-    Without paths it is the desired config, as the daemon knows it. ``ends`` returns lines about what follows the
-    update. ``options`` are those of the method Plan.
+    Without paths it is the desired config, as the daemon knows it. ``request`` has the options with which the config
+    would be applied. ``options`` are those of the method Plan.
     """
     text = read_config(paths)[1] if paths else ""
     answer = ask_plan(text, as_json=as_json, **options)
     plan = HostPlan.read(answer, stage=options.get("stage", False))
-    plan.show(answer, view, as_json=as_json, falls_back=falls_back, ends=ends(plan.plan))
+    show_here(plan, answer, view, request or {}, as_json=as_json, falls_back=falls_back)
     return plan
+
+
+def show_here(
+    plan: HostPlan, answer: Mapping[str, Any], view: View, request: Options, *, as_json: bool, falls_back: bool
+) -> None:
+    """Show the plan of an answer, and what follows its update as ``request`` has it."""
+    answer = {**answer, **planned(request, plan.plan)}
+    plan.show(answer, view, as_json=as_json, falls_back=falls_back, ends=ends(request, plan.plan))
 
 
 def ask_plan(text: str, *, as_json: bool, **options: bool) -> dict[str, Any]:

@@ -16,13 +16,12 @@ from nodeagent.cli._plan_inputs import (
     add_request_options,
     add_view,
     begins,
-    ends,
     falls_back,
     options_of,
     then,
 )
 from nodeagent.cli._plan_view import View
-from nodeagent.cli.plan import ask_plan
+from nodeagent.cli.plan import ask_plan, show_here
 from nodeagent.core.plan.plan import check_disruption
 
 
@@ -64,7 +63,7 @@ def _show_plan(options: Options, view: View, *, as_json: bool) -> HostPlan:
     """Show the plan, and return it. Raise ``Refused`` for what the daemon would refuse."""
     answer = ask_plan("", as_json=as_json, rollback=True, allow_lockout=bool(options["allow_lockout"]))
     plan = HostPlan.read(answer)
-    plan.show(answer, view, as_json=as_json, falls_back=falls_back(options), ends=ends(options, plan.plan))
+    show_here(plan, answer, view, options, as_json=as_json, falls_back=falls_back(options))
     plan.check_request(None)
     if options["max_disruption"]:
         check_disruption(plan.plan, str(options["max_disruption"]))

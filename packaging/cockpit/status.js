@@ -24,6 +24,12 @@ function sentence(status) {
     return Current ? `${Current} is in force, and nothing is under way.` : "No config was applied yet.";
 }
 
+/* As the row of nodeagent status. */
+function trialWords({ config, back, until, kept_by: by }) {
+    const then = by ? `kept by ${by}` : `then back to ${back || "the state before the first config"}, unless it is kept`;
+    return `${config}, until ${localTime(until)}; ${then}`;
+}
+
 function facts(status, all) {
     const found = [["Current config", status.Current || "none"], ["Desired config", status.Desired || "none"]];
     if (status.Target)
@@ -33,6 +39,8 @@ function facts(status, all) {
         found.push(["Reboot", "required"]);
     if (all.lease)
         found.push(["Lease", `${all.lease.holder}: ${all.lease.reason}`]);
+    if (all.trial)
+        found.push(["On trial", trialWords(all.trial)]);
     if (all.drain)
         found.push(["Pods to move", String(all.drain.remaining.length)]);
     if (status.DriftedEntries)

@@ -15,6 +15,7 @@ OPTIONS: Final = (
         "take the config back, unless nodeagent keep runs within this time, as 10m: 1m to 24h",
         f"{__name__}.cli",
         takes=(("trial", "seconds, 60 to 86400"),),
+        planned=True,
     ),
 )
 ROWS: Final = (StatusRows("trial", f"{__name__}.cli", after="lease"),)

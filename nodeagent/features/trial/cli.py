@@ -63,6 +63,10 @@ def ends(options: Mapping[str, Any], plan: Plan) -> str:
     return f"trial: {time} after the update this host goes back {back}{how}, unless nodeagent keep runs in a new login"
 
 
+def planned(options: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+    return {"trial": {"seconds": float(options["trial"]), "back": plan.from_name, "reboot": plan.reboot}}
+
+
 def rows(trial: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     """Yield the row of ``nodeagent status``."""
     back = trial["back"] or "the state before the first config"

@@ -18,6 +18,12 @@ class Trial(Keys):
     kept_by: Annotated[str, about("who kept it; empty before")]
 
 
+class PlannedTrial(Keys):
+    seconds: Annotated[float, about("time for the trial in each boot")]
+    back: Annotated[str, about("the config that the host would go back to; empty for its state before the first one")]
+    reboot: Annotated[bool, about("whether the way back reboots the host")]
+
+
 class Answer(Keys):
     schema: Annotated[Literal["nodeagent/keep/v1"], about("the schema of this object")]
     effect: Annotated[Literal["kept", "reverting"], about("whether it stays, or is taken back as requested")]
@@ -28,4 +34,5 @@ class Answer(Keys):
 
 
 STATUS: Final = {"trial": Annotated[Trial | None, about("the trial of a config; null without one")]}
+PLAN: Final = {"trial": Annotated[PlannedTrial, about("the trial, if the config would be applied with `--try`")]}
 ANSWERS: Final = {"nodeagent/keep/v1": Answer}

@@ -58,7 +58,16 @@ def test_the_plan_says_what_follows(cli: Cli, daemon: FakeDaemon, config: str, t
     daemon.answers["Plan"] = plan("Reboot")
     given = cli("apply", config, "--try", "10m", "--dry-run")
     assert "goes back to worker-1, with a reboot, unless" in given.out
+    assert cli("apply", config, "--try", "10m", "--dry-run", "--json").json["trial"] == {
+        "seconds": 600.0,
+        "back": "worker-1",
+        "reboot": True,
+    }
+    daemon.answers["Plan"] = plan("Restart")
+    assert cli("rollback", "--try", "1h", "--dry-run", "--json").json["trial"]["reboot"] is False
+    assert "trial" not in cli("apply", config, "--dry-run", "--json").json
     assert len(applied(daemon)) == 2
+    daemon.answers["Plan"] = plan("Reboot")
     terminal("n\n")
     assert "on trial for 1 h? This host reboots." in cli("rollback", "--try", "1h").out
 
