@@ -137,11 +137,14 @@ def _extended(base: type[Keys], added: list[tuple[str, Any]]) -> type[Keys]:
 
 
 def _open(value: Any) -> Any:
-    """Return the schema without the limit to the declared keys."""
+    """Return the schema without the limit to the declared keys, in a form that no version of Python or msgspec
+    changes: with null last among several types, and a description in one line."""
     match value:
+        case {"description": str(text), **rest}:
+            return {**_open(rest), "description": " ".join(text.split())}
         case dict():
             return {key: _open(item) for key, item in value.items() if (key, item) != ("additionalProperties", False)}
         case list():
-            return [_open(item) for item in value]
+            return sorted((_open(item) for item in value), key=lambda item: item == {"type": "null"})
         case _:
             return value
