@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The annotation of the Node that requests a reboot, and the one that answers it.
 
-A value is one request: it is taken once, and a host whose store was lost finds the answer on the Node. Nothing waits
-for the API server but the request itself.
+A value is one request: it is taken once, and a host whose store was lost finds the answer on the Node. Without the
+annotation, a request that has not begun is taken back. Nothing waits for the API server but the request itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -64,19 +64,15 @@ class NodeRequests:
             await self.sleep(jittered(EVERY, self.random()))
 
     async def look(self) -> None:
-        """Take the request of the Node, and answer the one that is over."""
-        path = f"/api/v1/nodes/{self.node}"
-        try:
-            # From the cache of the API server, which may be a moment old: a request waits for a minute anyway.
-            node = await self.client.get(path, resourceVersion="0")
-        # The Node may have been deleted, or the kubelet may not have registered it yet.
-        except NotFound:
+        """Take the request of the Node or take it back, and answer the one that is over."""
+        # From the cache of the API server, which may be a moment old: a request waits for a minute anyway.
+        notes = await self._notes(resourceVersion="0")
+        if notes is None:
             return
-        except AgentError:
-            # The feature of the cluster reports an API server that is away.
+        if REQUEST not in notes:
+            await self._take_back()
             return
-        notes = (node.get("metadata") or {}).get("annotations") or {}
-        value = notes.get(REQUEST, "")
+        value = notes[REQUEST]
         if not is_value(value) or _answered(notes.get(ANSWER, "")) == value:
             return
         # Taken before it is answered, so that a kill in between makes no second reboot of one value.
@@ -86,10 +82,31 @@ class NodeRequests:
             result = "ended without a reboot" if self.requests.ended_here else "rebooted"
             answer = json.dumps({"request": value, "result": result, "time": self.clock.now()})
             try:
-                await self.client.patch(path, {"metadata": {"annotations": {ANSWER: answer}}})
+                await self.client.patch(f"/api/v1/nodes/{self.node}", {"metadata": {"annotations": {ANSWER: answer}}})
             except AgentError:
                 # The next look answers it.
                 return
+
+    async def _notes(self, **query: str) -> Mapping[str, Any] | None:
+        """Return the annotations of the Node, None if they are not known."""
+        try:
+            node = await self.client.get(f"/api/v1/nodes/{self.node}", **query)
+        # The Node may have been deleted, or the kubelet may not have registered it yet.
+        except NotFound:
+            return None
+        except AgentError:
+            # The feature of the cluster reports an API server that is away.
+            return None
+        return (node.get("metadata") or {}).get("annotations") or {}
+
+    async def _take_back(self) -> None:
+        # An update that has begun is cancelled by an operator.
+        if not (request := self.requests.of_node) or not self.at_rest():
+            return
+        # The cache of another API server may not have the annotation yet.
+        notes = await self._notes()
+        if notes is not None and REQUEST not in notes:
+            await self.requests.drop(request, f"the annotation {REQUEST} was removed")
 
 
 def is_value(value: object) -> bool:

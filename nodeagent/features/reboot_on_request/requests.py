@@ -85,6 +85,12 @@ class KeptRequests(RebootRequests):
         return self._noted.answered
 
     @property
+    def of_node(self) -> str:
+        """The id of the pending request of the Node, "" without one."""
+        pending = self._noted.pending
+        return pending.id if pending is not None and pending.source is RequestSource.NODE else ""
+
+    @property
     def ended_here(self) -> bool:
         """Whether a request ended in this boot without a reboot."""
         return self._noted.ended_boot == self.boot_id

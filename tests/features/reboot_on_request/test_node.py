@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.errors import Refused, Unreachable
+from nodeagent.features.reboot_on_request.decide import RequestSource
 from nodeagent.features.reboot_on_request.node import ANSWER, MAX_VALUE, REQUEST, NodeRequests, is_value
 from nodeagent.features.reboot_on_request.requests import KeptRequests
 from tests.features.reboot_on_request.test_requests import ONE, TWO, World
@@ -23,15 +24,18 @@ class Api:
     """The annotations of one Node."""
 
     notes: dict[str, Any] = field(default_factory=dict)
+    # What etcd has, if the cache of this API server is older.
+    newer: dict[str, Any] | None = None
     away: bool = False
     read_only: bool = False
     patches: int = 0
 
-    async def get(self, path: str, **_query: str) -> Any:
+    async def get(self, path: str, **query: str) -> Any:
         assert path == "/api/v1/nodes/worker"
         if self.away:
             raise Unreachable("the API server is away")
-        return {"metadata": {"annotations": dict(self.notes)}}
+        notes = self.notes if query.get("resourceVersion") == "0" or self.newer is None else self.newer
+        return {"metadata": {"annotations": dict(notes)}}
 
     async def patch(self, _path: str, body: Any) -> Any:
         if self.read_only:
@@ -95,6 +99,34 @@ async def test_a_cancelled_request_is_answered_and_not_taken_again(world: World)
     for _ in range(2):
         await of(api, requests, world).look()
     assert (answer(api)["result"], requests.pending(), api.patches) == ("ended without a reboot", None, 1)
+
+
+async def test_a_request_whose_annotation_was_removed_is_taken_back(world: World) -> None:
+    api = Api({REQUEST: "a"})
+    requests = await world.start()
+    await of(api, requests, world).look()
+    api.notes.clear()
+    # Its reboot has begun.
+    await of(api, requests, world, rests=False).look()
+    assert requests.pending() is not None
+    # The cache of another API server does not have the annotation yet.
+    api.newer = {REQUEST: "a"}
+    await of(api, requests, world).look()
+    assert requests.pending() is not None
+    api.newer = None
+    await of(api, requests, world).look()
+    assert (requests.pending(), api.patches) == (None, 0)
+    # The same value is answered, and no new request.
+    api.notes[REQUEST] = "a"
+    await of(api, requests, world).look()
+    assert (answer(api)["result"], requests.pending()) == ("ended without a reboot", None)
+
+
+async def test_only_a_request_of_the_node_is_taken_back_there(world: World) -> None:
+    requests = await world.start()
+    await requests.request(RequestSource.OPERATOR, "jane")
+    await of(Api(), requests, world).look()
+    assert requests.pending() is not None
 
 
 async def test_without_an_answer_of_the_api_server_nothing_changes(world: World) -> None:

@@ -152,6 +152,9 @@ async def test_what_it_waits_for_is_reported_once(world: World) -> None:
     assert waits == ["RebootNotAllowed: the settings allow no reboot"]
 
 
+@pytest.mark.finding(
+    "units: a reboot on request", "A file below /run is one request, which is stored before the file is removed."
+)
 async def test_a_file_is_one_request_and_is_removed(world: World) -> None:
     requests = await world.start()
     path = world.file("driver update\nmore\n")
@@ -255,6 +258,9 @@ async def test_no_path_no_request(world: World) -> None:
     assert requests.pending() is None
 
 
+@pytest.mark.finding(
+    "units: a reboot on request", "/run/reboot-required is reported, and obeyed where a setting says so."
+)
 async def test_what_the_host_requires_is_shown_and_obeyed_where_a_setting_says_so(world: World) -> None:
     requests = await world.start()
     world.file("linux\nlinux\n\x1b[31m\ndbus\n", "/run/reboot-required.pkgs")
