@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,8 @@ from integration.hosts.container.conftest import finish
 from integration.hosts.locks import claim
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import IMAGE, REGISTRY, SMALL
-from integration.hosts.ostree.ostree_host import OstreeHost
+from integration.hosts.ostree.disk import OSNAME
+from integration.hosts.ostree.ostree_host import STAGED, OstreeHost
 from integration.trees import parts
 from integration.trees.encapsulated import Encapsulated
 from integration.trees.image_registry import Published, Registry
@@ -36,44 +38,112 @@ def folder(bootc_repo: OstreeRepo) -> Iterator[Registry]:
         overlay.remove_tree(directory)
 
 
-@pytest.mark.slow
-def test_from_rpm_ostree_to_bootc_and_on(
-    request: pytest.FixtureRequest,
-    bootc_repo: OstreeRepo,
-    bootc_images: Encapsulated,
-    folder: Registry,
-    package: Path,
-) -> None:
-    common = (parts.package(package), parts.bootc_host())
-    with_daemon = (*common, parts.stand_in({"REGISTRY": REGISTRY}))
+class Move:
+    """Images of a host that moves, which is installed from `a` and is made by `start`."""
 
-    def by_daemon(tree: Tree, *more: Part) -> Published:
-        return folder.publish(bootc_repo.commit(tree.having(*more)), IMAGE, tree.version)
+    def __init__(self, repo: OstreeRepo, images: Encapsulated, folder: Registry, package: Path) -> None:
+        self._repo, self._images, self._folder = repo, images, folder
+        self._common = (parts.package(package), parts.bootc_host())
+        self._with_daemon = (*self._common, parts.stand_in({"REGISTRY": REGISTRY}))
+        self.a = self._by_daemon(A, self._with_daemon)
+        self.b = self._by_daemon(B, self._common)
 
-    a, b = by_daemon(A, *with_daemon), by_daemon(B, *common)
-    c = bootc_images.publish(bootc_repo.commit(C.having(*with_daemon)), IMAGE)
-    shares = {REGISTRY: folder.folder, parts.SERVED: bootc_images.folder}
-    node = OstreeHost(bootc_repo, folder.pulled(a), read_only=shares)
-    try:
+    def _by_daemon(self, tree: Tree, more: Sequence[Part]) -> Published:
+        return self._folder.publish(self._repo.commit(tree.having(*more)), IMAGE, tree.version)
+
+    def by_libostree(self, tree: Tree, *, daemon: bool) -> Published:
+        more = self._with_daemon if daemon else self._common
+        return self._images.publish(self._repo.commit(tree.having(*more)), IMAGE)
+
+    def start(self) -> OstreeHost:
+        shares = {REGISTRY: self._folder.folder, parts.SERVED: self._images.folder}
+        node = OstreeHost(self._repo, self._folder.pulled(self.a), read_only=shares)
         agent.settings(node, SMALL)
         node.write(agent.POLICY, updates.POLICY)
-        node.boot()
-        agent.wait_daemon(node)
-        agent.apply(node, updates.config("a", a))
-        agent.wait_done(node, "a")
-        # rpm-ostree stages it, and there is none in the boot that verifies it.
-        agent.apply(node, updates.config("b", b))
-        updates.wait_updated(node, "b", B)
-        assert node.run(["systemctl", "show", "--value", "-p", "LoadState", "rpm-ostreed"]).stdout == "not-found\n"
-        (served,) = updates.logged(node, DeploymentsServed)
-        assert served["MESSAGE"] == "bootc serves the deployments from now on: rpm-ostree cannot any more"
-        # What serves the host now does the next update, and goes on beside rpm-ostree.
-        agent.apply(node, updates.config("c", c, kernelArguments=["added=1"]))
-        updates.wait_updated(node, "c", C)
-        agent.apply(node, updates.config("d", c))
-        updates.wait_updated(node, "d", C)
-        assert "added=1" not in node.cmdline
-        assert len(updates.logged(node, DeploymentsServed)) == 1
-        assert node.reboots == 3
+        return node
+
+
+@pytest.fixture
+def move(bootc_repo: OstreeRepo, bootc_images: Encapsulated, folder: Registry, package: Path) -> Move:
+    return Move(bootc_repo, bootc_images, folder, package)
+
+
+@pytest.fixture
+def node(request: pytest.FixtureRequest, move: Move) -> Iterator[OstreeHost]:
+    """With rpm-ostree, and the image of A."""
+    host = move.start()
+    try:
+        host.boot()
+        agent.wait_daemon(host)
+        agent.apply(host, updates.config("a", move.a))
+        agent.wait_done(host, "a")
+        yield host
     finally:
-        finish(node, request.node)
+        finish(host, request.node)
+
+
+def has_daemon(node: OstreeHost) -> bool:
+    return node.run(["systemctl", "show", "--value", "-p", "LoadState", "rpm-ostreed"]).stdout != "not-found\n"
+
+
+@pytest.mark.slow
+def test_from_rpm_ostree_to_bootc_and_on(node: OstreeHost, move: Move) -> None:
+    # rpm-ostree stages it, and there is none in the boot that verifies it.
+    agent.apply(node, updates.config("b", move.b))
+    updates.wait_updated(node, "b", B)
+    assert not has_daemon(node)
+    (served,) = updates.logged(node, DeploymentsServed)
+    assert served["MESSAGE"] == "bootc serves the deployments from now on: rpm-ostree cannot any more"
+    # What serves the host now does the next update, and goes on beside rpm-ostree.
+    c = move.by_libostree(C, daemon=True)
+    agent.apply(node, updates.config("c", c, kernelArguments=["added=1"]))
+    updates.wait_updated(node, "c", C)
+    agent.apply(node, updates.config("d", c))
+    updates.wait_updated(node, "d", C)
+    assert "added=1" not in node.cmdline
+    assert len(updates.logged(node, DeploymentsServed)) == 1
+    assert node.reboots == 3
+
+
+@pytest.mark.slow
+def test_what_rpm_ostree_added_does_not_move(node: OstreeHost, move: Move) -> None:
+    """Nothing would keep it in the next update, so the image is refused, and nothing boots."""
+    extensions: dict[str, Any] = {"extensions": ["usbguard"], "kernelArguments": ["added=1"]}
+    agent.apply(node, updates.config("e", move.a, **extensions))
+    updates.wait_updated(node, "e", A)
+    agent.apply(node, updates.config("b", move.b, **extensions))
+    refused(node, "[packages] requested=usbguard")
+
+    # An admin's initramfs, as the daemon notes it. Each of its deployments inherits it.
+    booted = node.deployments()[0]
+    origin = f"/ostree/deploy/{OSNAME}/deploy/{booted.checksum}.{booted.serial}.origin"
+    before = node.read_text(origin)
+    replace_origin(node, origin, f"{before}\n[rpmostree]\nregenerate-initramfs=true\n")
+    updates.apply_again(node, updates.config("b2", move.b, kernelArguments=["added=1"]))
+    refused(node, "[rpmostree] regenerate-initramfs=true")
+    replace_origin(node, origin, before)
+
+    # Without additions it moves, with the arguments of the kernel, and updates as such a host.
+    updates.apply_again(node, updates.config("b3", move.b, kernelArguments=["added=1"]))
+    updates.wait_updated(node, "b3", B)
+    assert not has_daemon(node)
+    assert "added=1" in node.cmdline
+    agent.apply(node, updates.config("c", move.by_libostree(C, daemon=False)))
+    updates.wait_updated(node, "c", C)
+    assert "added=1" not in node.cmdline
+    assert node.reboots == 3
+
+
+def refused(node: OstreeHost, what: str) -> None:
+    now = updates.wait_degraded(node, "ImageWithoutDaemon")
+    assert what in now["message"]
+    assert now["current"] == "e"
+    assert not node.exists(STAGED)
+    assert node.reboots == 1
+
+
+def replace_origin(node: OstreeHost, path: str, content: str) -> None:
+    """Write a file of /sysroot, which is read-only elsewhere. The daemon has read the old one."""
+    script = 'mount -o remount,rw /sysroot && printf %s "$2" >"$1"'
+    node.run(["unshare", "--mount", "sh", "-c", script, "sh", path, content])
+    node.run(["systemctl", "restart", "rpm-ostreed"])

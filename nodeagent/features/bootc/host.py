@@ -7,7 +7,6 @@ bootc itself is not asked: it waits for locks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,8 +23,9 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree.boot_order import booted_deployment
 from nodeagent.host.ostree.checks import Space, refuse_updater
 from nodeagent.host.ostree.credentials import Credentials
+from nodeagent.host.ostree.failures import one_line
 from nodeagent.host.ostree.programs import Services
-from nodeagent.host.ostree.sysroot import SysrootFiles, read_origin
+from nodeagent.host.ostree.sysroot import Origin, SysrootFiles, layers_of, read_origin
 from nodeagent.host.systemd import Systemd
 from nodeagent.reasons import hint
 
@@ -34,8 +34,6 @@ DAEMON: Final = "rpm-ostreed.service"
 # What bootc installs, and rpm-ostree as well: the pull of an image.
 PULLER: Final = "usr/libexec/libostree/ext/ostree-container"
 BOOTC: Final = "usr/bin/bootc"
-# Groups of an origin file that rpm-ostree writes. bootc does not upgrade a host that has one.
-LAYERED: Final = frozenset({"rpmostree", "packages", "overrides", "modules"})
 
 _KERNELS: Final = frozenset(package for packages in KERNELS.values() for package in packages)
 # ostree creates this file in every boot of one of its deployments.
@@ -74,7 +72,7 @@ def _has_programs(root: Path) -> bool:
 
 
 def _is_layered(root: Path) -> bool:
-    return bool(LAYERED.intersection(read_origin(root, booted_deployment(root))))
+    return bool(layers_of(read_origin(root, booted_deployment(root))))
 
 
 def is_native(root: Path) -> bool:
@@ -126,11 +124,11 @@ def refuse_packages(target: OsTarget) -> None:
         raise Unreconcilable(message, reason=BootcReason.NO_LAYERING, problems=problems)
 
 
-def refuse_layered(groups: Collection[str], deployment: str) -> None:
-    """Raise ``Unreconcilable`` (``HasLayers``) if the origin of the booted ``deployment`` has groups of rpm-ostree."""
+def refuse_layered(origin: Origin, deployment: str) -> None:
+    """Raise ``Unreconcilable`` (``HasLayers``) if rpm-ostree has changed the image of the booted ``deployment``."""
     # bootc switch would drop the packages without a word.
-    if found := LAYERED.intersection(groups):
-        message = f"{deployment} has changes of rpm-ostree ({', '.join(sorted(found))}), and this host has none"
+    if found := layers_of(origin):
+        message = f"{deployment} has changes of rpm-ostree ({one_line(', '.join(found))}), and this host has none"
         raise Unreconcilable(message, reason=BootcReason.HAS_LAYERS)
 
 

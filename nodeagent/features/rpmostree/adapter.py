@@ -113,6 +113,7 @@ class RpmOstree(LibostreeBackEnd):
         async with self._credentials.provided(credentials), packages:
             try:
                 staged = await self._stage(target, own, replace, on_progress)
+                await self._check_staged(staged, own, on_progress)
             except (Terminal, Refused):
                 # The result is final, so the record can be closed.
                 await asyncio.to_thread(self._ownership.close, own)
@@ -123,6 +124,16 @@ class RpmOstree(LibostreeBackEnd):
         with suppress(AgentError):
             await asyncio.to_thread(self._extensions.sweep)
         return staged
+
+    async def _check_staged(
+        self, staged: Deployment, own: OwnDeployments, on_progress: Callable[[StageProgress], None]
+    ) -> None:
+        try:
+            await self._guards.check_staged(staged.id)
+        except Terminal as error:
+            own.good.discard(staged.id)
+            async with self._session() as session:
+                raise await self._rejected(session, error, own, BusyWait(self._timing, on_progress)) from None
 
     async def discard(self) -> None:
         done = await self._until(CLEANUP, lambda state: state.first.booted)

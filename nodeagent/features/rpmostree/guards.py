@@ -3,22 +3,30 @@
 
 The daemon accepts requests of all updaters. So the usual ones are checked: Zincati, the update driver that is
 registered with rpm-ostree, rpm-ostree's automatic updates, and bootc's timer.
+
+And a check of what was staged: the daemon puts packages, overrides and an initramfs of its own on each image, also on
+one that does not have it. Such a host would boot, and nothing there would serve what was added.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 from nodeagent.core.plan.deployment import OsTarget
-from nodeagent.errors import Unreconcilable
-from nodeagent.features.rpmostree.client import Session
+from nodeagent.errors import Terminal, Unreconcilable
+from nodeagent.features.rpmostree.client import SERVICE, Session
 from nodeagent.features.rpmostree.host import is_absent, without_daemon
+from nodeagent.features.rpmostree.reasons import RpmOstreeReason
 from nodeagent.host.ostree.checks import Space, driven, refuse_updater
+from nodeagent.host.ostree.failures import one_line
 from nodeagent.host.ostree.programs import Services
+from nodeagent.host.ostree.sysroot import directory_of, layers_of, read_origin
 from nodeagent.host.ostree.vardict import read_vardict, string
 
 _UPDATERS = (("zincati.service", "Zincati"), ("bootc-fetch-apply-updates.timer", "bootc's automatic update"))
+_UNITS = "usr/lib/systemd/system"
 _OURS = "nodeagent.service"
 _SYSROOT_HINT = "free space: rpm-ostree cleanup -br, df -h /sysroot"
 _BOOT_HINT = "free space: rpm-ostree cleanup -r, ostree admin status (pinned deployments), ls /boot"
@@ -43,6 +51,19 @@ class Guards:
     async def absent(self) -> Unreconcilable | None:
         """Return the error for a host without the daemon, None for a host with a daemon, even if it does not work."""
         return without_daemon() if await is_absent(self._services) else None
+
+    async def check_staged(self, deployment: str) -> None:
+        """Raise ``Terminal`` (``ImageWithoutDaemon``) for additions to an image that cannot keep them."""
+        if added := await asyncio.to_thread(self._lost, deployment):
+            message = f"the new image has no {SERVICE}, and the host has {one_line(', '.join(added))}"
+            raise Terminal(message, reason=RpmOstreeReason.IMAGE_WITHOUT_DAEMON)
+
+    def _lost(self, deployment: str) -> tuple[str, ...]:
+        units = directory_of(self._root, deployment) / _UNITS
+        # Of a tree that cannot be read nothing is known. The verification after the boot has the last word.
+        if not units.is_dir() or os.path.lexists(units / SERVICE):
+            return ()
+        return layers_of(read_origin(self._root, deployment))
 
     async def _other_driver(self, session: Session) -> None:
         for unit, name in _UPDATERS:

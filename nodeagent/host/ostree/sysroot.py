@@ -36,6 +36,8 @@ _IMAGE: Final = "container-image-reference"
 _DIGEST: Final = "ostree.manifest-digest"
 _CONFIG: Final = "ostree.container.image-config"
 _VERSION_LABEL: Final = "org.opencontainers.image.version"
+# Groups that rpm-ostree adds to an origin. bootc upgrades no host that has one.
+_LAYERED: Final = ("packages", "overrides", "modules", "rpmostree")
 # struct flock: type, whence, start, length, pid.
 _FLOCK: Final = "hhqqi4x"
 # Bytes of an origin file.
@@ -119,6 +121,17 @@ def read_origin(root: Path, deployment: str) -> Origin:
     except (OSError, configparser.Error):
         return {}
     return {name: dict(groups[name]) for name in groups.sections()}
+
+
+def layers_of(origin: Origin) -> tuple[str, ...]:
+    """Return what rpm-ostree puts on top of the image of a deployment, each as a line of its origin."""
+    # What was removed again may leave an empty group behind.
+    return tuple(
+        f"[{group}] {key}={value.strip('; ')}"
+        for group in _LAYERED
+        for key, value in origin.get(group, {}).items()
+        if value.strip("; ") not in ("", "false")
+    )
 
 
 def image_metadata(root: Path, commit: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from nodeagent.core.plan.deployment import OsTarget, target_between
 from nodeagent.errors import Terminal, Unreconcilable
 from nodeagent.features.bootc.host import refuse_layered, refuse_packages
 from nodeagent.features.bootc.image import refuse_bound
+from nodeagent.host.ostree.sysroot import Origin
 
 EXTENSIONS_IMAGE = f"quay.io/example/extensions@sha256:{'1' * 64}"
 
@@ -54,15 +54,23 @@ def test_packages_that_leave_a_config_are_no_obstacle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "layered"),
-    [(("origin",), False), (("origin", "packages"), True), (("origin", "overrides", "rpmostree"), True), ((), False)],
+    ("origin", "found"),
+    [
+        ({"origin": {"refspec": "x"}}, ""),
+        ({"origin": {"refspec": "x"}, "packages": {"requested": "vim;"}}, r"\[packages\] requested=vim"),
+        ({"overrides": {"remove": "nano;"}}, r"\[overrides\] remove=nano"),
+        ({"rpmostree": {"regenerate-initramfs": "true"}}, r"\[rpmostree\] regenerate-initramfs=true"),
+        # What rpm-ostree leaves of packages that it took away.
+        ({"packages": {}, "overrides": {"remove": ";"}, "rpmostree": {"regenerate-initramfs": "false"}}, ""),
+        ({}, ""),
+    ],
 )
-def test_a_host_with_layers(groups: Collection[str], layered: bool) -> None:
-    if not layered:
-        refuse_layered(groups, "os-1.0")
+def test_a_host_with_layers(origin: Origin, found: str) -> None:
+    if not found:
+        refuse_layered(origin, "os-1.0")
         return
-    with pytest.raises(Unreconcilable, match=r"os-1\.0") as refused:
-        refuse_layered(groups, "os-1.0")
+    with pytest.raises(Unreconcilable, match=rf"os-1\.0 has changes of rpm-ostree \({found}\)") as refused:
+        refuse_layered(origin, "os-1.0")
     assert refused.value.reason == "HasLayers"
 
 

@@ -622,6 +622,67 @@ async def test_what_could_not_be_discarded_is_not_accepted(os: RpmOstree, daemon
     assert [member for member, _ in daemon.requests] == ["Cleanup", "UpdateDeployment"]
 
 
+LAYERS = {
+    "packages": ("[packages]\nrequested=usbguard;\n", "[packages] requested=usbguard"),
+    "overrides": ("[overrides]\nremove=nano;\n", "[overrides] remove=nano"),
+    "modules": ("[modules]\nenable=nodejs:18;\n", "[modules] enable=nodejs:18"),
+    "an initramfs": (
+        "[rpmostree]\nregenerate-initramfs=true\ninitramfs-args=-v;\n",
+        "[rpmostree] regenerate-initramfs=true, [rpmostree] initramfs-args=-v",
+    ),
+    "what was removed again": ("[packages]\n[overrides]\nremove=\n", ""),
+    "nothing": ("", ""),
+}
+
+
+def stages_tree(daemon: FakeRpmOstree, origin: str, *, with_daemon: bool) -> None:
+    """Write the tree and the origin of what is staged, as libostree does."""
+
+    async def work(transaction: FakeTransaction) -> None:
+        await daemon.work(transaction)
+        if daemon.first["staged"]:
+            name = f"{daemon.first['checksum']}.{daemon.first['serial']}"
+            units = daemon.root / f"ostree/deploy/{daemon.first['osname']}/deploy/{name}/usr/lib/systemd/system"
+            units.mkdir(parents=True, exist_ok=True)
+            units.parents[3].with_name(f"{name}.origin").write_text(f"[origin]\ncontainer-image-reference=x\n{origin}")
+            if with_daemon:
+                (units / "rpm-ostreed.service").touch()
+
+    daemon.script = work
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+async def test_what_an_image_without_the_daemon_cannot_keep(os: RpmOstree, daemon: FakeRpmOstree, layers: str) -> None:
+    """It would be in the boot that is verified, and no program of that boot knows it."""
+    origin, lost = LAYERS[layers]
+    stages_tree(daemon, origin, with_daemon=False)
+    if not lost:
+        assert (await stage(os)).staged
+        return
+    error = await fails(os, Terminal)
+    assert error.reason == "ImageWithoutDaemon"
+    assert error.message == f"the new image has no rpm-ostreed.service, and the host has {lost}"
+    assert daemon.first["booted"], "what was staged is discarded"
+    assert (await fails(os, Terminal)).reason == "ImageWithoutDaemon", "and it is no better at the next try"
+    stages_tree(daemon, origin, with_daemon=True)
+    assert (await stage(os)).staged
+
+
+async def test_what_cannot_be_kept_is_not_unlocked(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    """An agent that was killed before its check, and a discard that fails."""
+    stages_tree(daemon, "", with_daemon=False)
+    left = await stage(os)
+    tree = daemon.root / f"ostree/deploy/{left.osname}/deploy" / left.id.rpartition("-")[2]
+    tree.with_name(f"{tree.name}.origin").write_text(LAYERS["packages"][0])
+    fails_after_staging(daemon, "", cleans=False)
+    error = await fails(os, Terminal)
+    assert error.reason == "ImageWithoutDaemon"
+    assert "its locked result was not removed" in error.message
+    with pytest.raises(Refused) as caught:
+        await os.unlock(left.id)
+    assert caught.value.reason == "StagedLost"
+
+
 async def test_what_lost_its_lock_is_locked_before_it_is_discarded(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     """Were the discard to fail, the next shutdown would finalize it."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import Refused, Retryable, Unreconcilable
-from nodeagent.host.ostree.sysroot import directory_of, image_metadata, read_origin, read_sysroot
+from nodeagent.host.ostree.sysroot import directory_of, image_metadata, layers_of, read_origin, read_sysroot
 from tests.host.ostree.fake_sysroot import ARGUMENTS, OSNAME, A, B, C, FakeDeployment, FakeSysroot, reference
 
 
@@ -62,6 +62,7 @@ def test_what_an_origin_file_says(host: FakeSysroot) -> None:
     booted = read_sysroot(host.root).booted
     assert booted.pinned
     assert read_origin(host.root, booted.id)["packages"] == {"requested": "vim;"}
+    assert layers_of(read_origin(host.root, booted.id)) == ("[packages] requested=vim",)
     (directory_of(host.root, booted.id).with_name(f"{A}.0.origin")).write_text("no key file")
     assert read_origin(host.root, booted.id) == {}
     assert read_sysroot(host.root).booted.image == ""
