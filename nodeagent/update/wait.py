@@ -180,8 +180,16 @@ class Pauses:
         return jittered(min(next(self._delays), longest), self._random())
 
 
-async def retry(run: Run, work: Callable[[], Awaitable[T]], pace: Pace) -> T:
-    """Return what ``work`` returns, after as many attempts as its transient faults take."""
+async def retry(
+    run: Run,
+    work: Callable[[], Awaitable[T]],
+    pace: Pace,
+    on_failure: Callable[[Retryable, float], None] | None = None,
+) -> T:
+    """Return what ``work`` returns, after as many attempts as its transient faults take.
+
+    ``on_failure`` reports a fault, with the seconds until the next attempt, in place of a line of the journal.
+    """
     pauses = Pauses(pace, run.random)
     while True:
         try:
@@ -193,7 +201,10 @@ async def retry(run: Run, work: Callable[[], Awaitable[T]], pace: Pace) -> T:
             seconds = pauses.next()
             if seconds is None:
                 raise
-            run.narrate(Warned, f"trying again: {error}", reason=error.reason)
+            if on_failure is None:
+                run.narrate(Warned, f"trying again: {error}", reason=error.reason)
+            else:
+                on_failure(error, seconds)
             await asyncio.sleep(seconds)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -15,8 +17,10 @@ from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.plan.deployment import staged
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.reasons import Reason
+from nodeagent.report.status import Status
+from nodeagent.report.status_fold import fold
 from nodeagent.update.machine import RunResult
-from nodeagent.update.ports.events import UpdateWaiting, Warned
+from nodeagent.update.ports.events import StagingAdvanced, UpdateWaiting, Warned
 from nodeagent.update.ports.system import Inhibitor
 from nodeagent.update.record import Record
 from nodeagent.update.run import Update
@@ -48,7 +52,50 @@ async def test_staging_is_retried_after_network_failure() -> None:
     await host.settle()
     assert asyncio.get_running_loop().time() - began >= 30 + 60 + 120
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
-    assert kinds(host, Warned) == ["RegistryUnreachable"] * 3
+    assert kinds(host, UpdateWaiting) == ["RegistryUnreachable"] * 3
+
+
+async def test_why_a_staging_is_tried_again_is_shown_until_it_goes_on() -> None:
+    host = await at_old()
+    host.world.stage_seconds = 40
+    # The second attempt comes as far as to begin, and not to where the first one ended.
+    faults = {5: Reason.REGISTRY_UNREACHABLE, 0: Reason.NO_SPACE, 1: Reason.STAGE_FAILED}
+    first, second, third = (
+        Fault(f"layer {layer}", Retryable(f"fault at {layer}", reason=reason)) for layer, reason in faults.items()
+    )
+    second.when = lambda: first not in host.world.faults
+    third.when = lambda: second not in host.world.faults
+    host.world.faults += [first, second, third]
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert kinds(host, Warned) == []
+    waits = [event.message for event in host.world.events if isinstance(event, UpdateWaiting)]
+    shapes = [re.sub(r"\d+ s", "N s", message) for message in waits]
+    assert shapes == [f"trying again in N s: fault at {layer}" for layer in faults]
+
+    status, shown = Status(), list[tuple[int, str, str]]()
+    for event in host.world.events:
+        status = fold(status, event)
+        if isinstance(event, StagingAdvanced | UpdateWaiting):
+            assert status.phase is Phase.STAGING
+            layer = status.step.index if status.step is not None else -1
+            shown.append((layer, status.reason, status.message.rpartition(": ")[2]))
+    lines = [line for line, _ in itertools.groupby(shown)]
+    first_wait = lines.index((-1, "RegistryUnreachable", "fault at 5"))
+    assert {reason for _, reason, _ in lines[:first_wait]} == {""}
+    assert lines[first_wait : first_wait + 6] == [
+        (-1, "RegistryUnreachable", "fault at 5"),
+        # It has begun, and done nothing.
+        (0, "RegistryUnreachable", "fault at 5"),
+        (-1, "NoSpace", "fault at 0"),
+        (0, "NoSpace", "fault at 0"),
+        # It goes on, and fails again.
+        (1, "", ""),
+        (-1, "StageFailed", "fault at 1"),
+    ]
+    assert lines[first_wait + 6] == (0, "StageFailed", "fault at 1")
+    assert {(reason, message) for _, reason, message in lines[first_wait + 7 :]} == {("", "")}
 
 
 @pytest.mark.parametrize(

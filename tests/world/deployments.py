@@ -127,6 +127,8 @@ class FakeDeployments:
             if world.holder is not None:
                 world.staged_with_lease.append(world.holder.name)
             on_progress(StageProgress("Importing layers", part, 20))
+            if (fault := world.fault(f"layer {part}")) is not None and fault.error is not None:
+                raise fault.error
             await asyncio.sleep(world.stage_seconds / 20)
         new = self._make(target)
         world.drop_staged()

@@ -55,6 +55,7 @@ def test_pulls_that_fail(node: OstreeHost, publish_node: Publish) -> None:
     # As an admin does, or a host without memory.
     node.run(["systemctl", "kill", "--signal=KILL", PULL])
     behave(node)
+    updates.wait_retried(node, "StageFailed")
     updates.wait_updated(node, "b", B)
     assert node.reboots == 1
 

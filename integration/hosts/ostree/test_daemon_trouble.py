@@ -25,7 +25,6 @@ from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B, Tree
 from nodeagent.features.rpmostree.reasons import RpmOstreeReason
 from nodeagent.reasons import Reason
-from nodeagent.update.ports.events import Warned
 
 PULL_SECRET = "/var/lib/kubelet/config.json"
 
@@ -85,7 +84,7 @@ def test_the_network_comes_back(node_at_a: OstreeHost, publish: Publish) -> None
     """The update continues without a request. The first pause is half a minute."""
     updates.inject_faults(node_at_a, {"at": "pull", "do": "fail", "error": "network", "times": 1})
     agent.apply(node_at_a, updates.config("b", publish(B)))
-    updates.wait_logged(node_at_a, Warned, Reason.REGISTRY_UNREACHABLE)
+    updates.wait_retried(node_at_a, Reason.REGISTRY_UNREACHABLE)
     updates.wait_updated(node_at_a, "b", B)
     assert node_at_a.reboots == 1
 
@@ -109,7 +108,7 @@ def test_a_transaction_that_never_ends(node_at_a: OstreeHost, publish: Publish) 
     agent.wait_daemon(node)
     updates.inject_faults(node, {"at": "layer:2", "do": "hang", "times": 1})
     agent.apply(node, updates.config("b", publish(B)))
-    updates.wait_logged(node, Warned, RpmOstreeReason.TRANSACTION_STUCK, timeout=120)
+    updates.wait_retried(node, RpmOstreeReason.TRANSACTION_STUCK, timeout=120)
     updates.wait_updated(node, "b", B)
     assert node.reboots == 1
 

@@ -99,6 +99,13 @@ def wait_degraded(host: TestHost, reason: str) -> dict[str, Any]:
     return wait_status(host, reason, lambda now: (now["phase"], now["reason"]) == ("Degraded", reason))
 
 
+def wait_retried(host: TestHost, reason: str, timeout: float = WAIT) -> None:
+    """Wait until the status shows why a staging is tried again."""
+    why = lambda now: (now["phase"], now["reason"]) == ("Staging", reason)  # noqa: E731
+    now = wait_status(host, f"it is tried again because of {reason}", why, timeout)
+    assert now["message"].startswith("trying again in "), now
+
+
 def wait_said(host: TestHost, text: str, timeout: float = WAIT) -> None:
     """Wait until the agent has logged `text`, in any boot. `wait_logged` is for events, whose reasons are stable."""
     host.wait_for(lambda: text in said(host), f"the agent logs {text!r}", timeout, every=0.2)

@@ -130,8 +130,9 @@ class StagingAdvanced(StepEvent):
 
 @dataclass(frozen=True, slots=True)
 class UpdateWaiting(CauseEvent):
-    """For another actor, which the message names. ``brief`` is the part of the message that lasts; "": all of it.
+    """For another actor, which the message names, or for the next attempt of a staging.
 
+    ``brief`` is the part of the message that lasts; "": all of it.
     ``routine``: only the rest of the message has changed, which the status shows and nothing else.
     """
 

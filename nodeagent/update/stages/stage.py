@@ -15,10 +15,10 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.plan.os_changes import summary
 from nodeagent.domains.tables import credentials_of
-from nodeagent.errors import AgentError, Unreconcilable
+from nodeagent.errors import AgentError, Retryable, Unreconcilable
 from nodeagent.reasons import Reason
 from nodeagent.tasks import finished_before, running
-from nodeagent.update.ports.events import StagingAdvanced, StepProgress, Warned
+from nodeagent.update.ports.events import PhaseEntered, StagingAdvanced, StepProgress, UpdateWaiting, Warned
 from nodeagent.update.ports.system import StagingUnit
 from nodeagent.update.run import Run
 from nodeagent.update.stages.admission import (
@@ -123,7 +123,8 @@ async def _note(run: Run, os: HostDeployments, staged: Deployment) -> None:
 
 
 async def _staged(run: Run, os: HostDeployments, target: OsTarget) -> Deployment:
-    return await retry(run, partial(_stage_once, run, os, target, _ProgressReport(run)), REGISTRY)
+    report = _ProgressReport(run)
+    return await retry(run, partial(_stage_once, run, os, target, report), REGISTRY, report.failed)
 
 
 async def _stage_once(run: Run, os: HostDeployments, target: OsTarget, report: _ProgressReport) -> Deployment:
@@ -145,14 +146,30 @@ async def _around(run: Run, unit: StagingUnit) -> AsyncIterator[None]:
 
 
 class _ProgressReport:
-    """Reports progress as events. Each task and each tenth of it is a line of the journal; the status has the rest."""
+    """Reports progress as events. Each task and each tenth of it is a line of the journal; the status has the rest.
+
+    The fault of an attempt stays in the status until a later attempt has done something, or is at another task.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._line = ("", -1)
         self._at = 0.0
+        self._tasks = set[str]()
+        self._has_failed = False
+
+    def failed(self, error: Retryable, seconds: float) -> None:
+        """Report why an attempt failed, and that the next one is in ``seconds``."""
+        self._has_failed = True
+        self._run.narrate(UpdateWaiting, f"trying again in {seconds:.0f} s: {error}", error.reason)
 
     def __call__(self, progress: StageProgress) -> None:
+        if self._has_failed and (progress.done or progress.task not in self._tasks):
+            self._has_failed = False
+            self._run.narrate(PhaseEntered, self._run.record.message, self._run.record.reason)
+            # The status has lost the task with the fault.
+            self._line = ("", -1)
+        self._tasks.add(progress.task)
         percent = min(100, 100 * progress.done // progress.total) if progress.total else 0
         line, now = (progress.task, percent // 10), self._run.ports.clock.monotonic()
         routine = line == self._line
