@@ -20,6 +20,8 @@ from nodeagent.update.ports.store import Store
 
 # Entries of the history that are searched for similar updates. Older ones have no trail any more.
 SEARCHED: Final = 20
+# An update that fits in none of the openings of a month may fit in one that comes near later.
+SEARCH_AGAIN: Final = timedelta(hours=1)
 
 
 def terms_of(settings: WindowSettings, share: float) -> Terms:
@@ -32,6 +34,8 @@ class Times:
     before, and is not any more."""
 
     terms = Terms()
+    # What fitted in no opening, and when all of them were searched.
+    _too_long: tuple[object, datetime] | None = None
 
     def now(self) -> datetime:
         """Return the time for a plan."""
@@ -51,7 +55,17 @@ class Times:
 
     async def turn(self, openings: Openings, needed: timedelta, now: datetime) -> HostTurn:
         """Return when this host may begin an update that needs ``needed``."""
-        return turn(openings, self.terms, needed, now)
+        return self._turn(openings, needed, now)
+
+    def _turn(self, openings: Openings, needed: timedelta, now: datetime) -> HostTurn:
+        windows = tuple(openings.windows.windows) if openings.windows is not None else None
+        asked = (windows, tuple(openings.freezes), self.terms, needed)
+        before, searched = self._too_long or (None, now)
+        too_long = asked == before and timedelta(0) <= now - searched < SEARCH_AGAIN
+        found = turn(openings, self.terms, needed, now, too_long=too_long)
+        if not too_long:
+            self._too_long = (asked, now) if not found.fits else None
+        return found
 
 
 class HostTimes(Times):
@@ -91,7 +105,7 @@ class HostTimes(Times):
 
     async def turn(self, openings: Openings, needed: timedelta, now: datetime) -> HostTurn:
         # Many windows of a month take some time.
-        return await asyncio.to_thread(turn, openings, self.terms, needed, now)
+        return await asyncio.to_thread(self._turn, openings, needed, now)
 
     async def listing(self, count: int) -> dict[str, Any]:
         """Return the answer of `nodeagent windows`. Raises ``InvalidInput`` (``TimeZoneUnknown``)."""

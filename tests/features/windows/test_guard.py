@@ -14,8 +14,8 @@ from nodeagent.errors import InvalidInput
 from nodeagent.features.windows.decide.estimate import Estimate, Work, estimate
 from nodeagent.features.windows.decide.freeze import parse_freezes
 from nodeagent.features.windows.decide.openings import Openings
-from nodeagent.features.windows.decide.schedule import Schedule
-from nodeagent.features.windows.decide.turn import Terms, share_of
+from nodeagent.features.windows.decide.schedule import Opening, Schedule
+from nodeagent.features.windows.decide.turn import MOST_SEARCHED, Obstacle, Terms, share_of
 from nodeagent.features.windows.decide.window import parse_windows
 from nodeagent.features.windows.guard import TimeGuard
 from nodeagent.features.windows.reasons import WindowReason
@@ -321,6 +321,30 @@ async def test_an_update_that_is_too_long_for_each_window_begins_at_the_start_of
     note = "continuing: no window is long enough, so it begins at the start of one: "
     assert warned == [note + "similar updates took 40 min, 50 min with a margin"]
     assert outcomes(host)[-1] == ("b", "done", 0)
+
+
+async def test_an_update_that_fits_in_no_window_searches_them_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[datetime] = []
+    opening = Schedule.opening
+
+    def counted(self: Schedule, at: datetime) -> Opening | None:
+        searched.append(at)
+        return opening(self, at)
+
+    monkeypatch.setattr(Schedule, "opening", counted)
+    times = GivenTimes("00:00 30", "02:00 30", terms=Terms(end_inside=True))
+    openings, needed = await times.openings(), timedelta(minutes=50)
+    assert openings is not None
+    now = NEW_YEAR + timedelta(minutes=20)
+    found = [await times.turn(openings, needed, now + timedelta(minutes=minute)) for minute in range(60)]
+    assert len(searched) <= MOST_SEARCHED + 3 * 60
+    assert {turn.begins for turn in found} == {NEW_YEAR + timedelta(hours=2)}
+    assert {(turn.fits, turn.obstacle) for turn in found} == {(False, Obstacle.SHORT), (False, Obstacle.CLOSED)}
+    # After an hour, and for a shorter update, they are searched again.
+    for later, length in ((now + timedelta(hours=1), needed), (now, timedelta(minutes=20))):
+        searched.clear()
+        turn = await times.turn(openings, length, later)
+        assert (turn.fits, len(searched) > 3) == (length < needed, length == needed)
 
 
 async def test_a_host_that_is_killed_while_it_waits_keeps_its_time(elapsed: Callable[[], float]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from heapq import heappop, heappush
 from typing import Final
 
 from nodeagent.features.windows.decide.local_time import local, readings
@@ -27,6 +28,8 @@ LONGEST: Final = 8
 # Days before a moment in which the begin of its opening is searched.
 BACK: Final = 24
 SECOND: Final = timedelta(seconds=1)
+# A local time and UTC differ by less, also at a jump of a whole day.
+OFFSET: Final = timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +69,9 @@ class Schedule:
         # Times that occur twice do not compare well (PEP 495).
         at = at.astimezone(UTC)
         state = self.is_open(at)
-        monthly = any(window.place for window in self.windows)
-        for ahead in (AHEAD, AHEAD_MONTHS) if monthly else (AHEAD,):
-            # Moments at which nothing changes are skipped: adjoining windows are one.
-            later = sorted({moment for moment in self._moments(at, -LONGEST, ahead) if moment > at})
-            change = next((moment for moment in later if self.is_open(moment) != state), None)
-            # Later than that, a window that begins behind the searched days may change it before.
-            if change is not None and (not monthly or change < at + timedelta(days=ahead - 1)):
-                return change
-        return None
+        ahead = AHEAD_MONTHS if any(window.place for window in self.windows) else AHEAD
+        # Moments at which nothing changes are skipped: adjoining windows are one.
+        return next((moment for moment in self._later(at, ahead) if self.is_open(moment) != state), None)
 
     def opens(self, at: datetime) -> datetime | None:
         """Return when an operation may begin: ``at`` if it is open then, None for never."""
@@ -90,19 +87,36 @@ class Schedule:
 
     def _last_change(self, at: datetime) -> datetime | None:
         """Return when it opened, before the open moment ``at`` or at it; None for weeks ago."""
-        earlier = sorted({moment for moment in self._moments(at, -BACK, 1) if moment <= at}, reverse=True)
+        moments = {moment for day in self._days(at, -BACK, 1) for moment in self._moments(day)}
+        earlier = sorted((moment for moment in moments if moment <= at), reverse=True)
         return next((moment for moment in earlier if not self.is_open(moment - SECOND)), None)
 
-    def _moments(self, at: datetime, first: int, last: int) -> Iterator[datetime]:
-        """Yield the times in UTC at which the schedule may change: starts, ends, and jumps of the clock over one.
+    def _later(self, at: datetime, ahead: int) -> Iterator[datetime]:
+        """Yield the times after ``at`` at which the schedule may change, in their order, each maybe more than once.
 
-        ``first`` and ``last`` are the days from that of ``at`` on which windows begin, ``last`` exclusive.
+        Days are read as far as their times are needed: mostly, the next one is near.
         """
+        known: list[datetime] = []
+        for day in self._days(at, -LONGEST, ahead):
+            for moment in self._moments(day):
+                if moment > at:
+                    heappush(known, moment)
+            # No window that begins later has an earlier time.
+            before = day.replace(tzinfo=UTC) - OFFSET
+            while known and known[0] < before:
+                yield heappop(known)
+        yield from sorted(known)
+
+    def _days(self, at: datetime, first: int, last: int) -> Iterator[datetime]:
+        """Yield the local days from ``first`` to ``last``, exclusive, counted from that of ``at``."""
         today = local(at, self.zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-        for day in range(first, last):
-            date = today + timedelta(days=day)
-            for window in self.windows:
-                if window.begins_on(date.date()):
-                    start = date + timedelta(minutes=window.start)
-                    yield from readings(start, self.zone)
-                    yield from readings(start + timedelta(minutes=window.length), self.zone)
+        return (today + timedelta(days=day) for day in range(first, last))
+
+    def _moments(self, day: datetime) -> Iterator[datetime]:
+        """Yield the times in UTC at which windows that begin on a local day may change the schedule: starts, ends, and
+        jumps of the clock over one."""
+        for window in self.windows:
+            if window.begins_on(day.date()):
+                start = day + timedelta(minutes=window.start)
+                yield from readings(start, self.zone)
+                yield from readings(start + timedelta(minutes=window.length), self.zone)

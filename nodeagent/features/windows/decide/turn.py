@@ -68,13 +68,13 @@ def share_of(host_id: str) -> float:
     return int.from_bytes(digest[:6]) / 2**48
 
 
-def turn(openings: Openings, terms: Terms, needed: timedelta, now: datetime) -> HostTurn:
-    """Return when an update that needs ``needed`` may begin on this host."""
+def turn(openings: Openings, terms: Terms, needed: timedelta, now: datetime, *, too_long: bool = False) -> HostTurn:
+    """Return when an update that needs ``needed`` may begin on this host. ``too_long``: it is known not to fit."""
     now = now.astimezone(UTC)
     frozen = openings.frozen(now)
     turn = HostTurn(None, Obstacle.FROZEN if frozen is not None else Obstacle.CLOSED, frozen=frozen)
     # An update that fits into no opening must not wait without end.
-    for fits in (True, False) if terms.end_inside else (True,):
+    for fits in (*(() if too_long else (True,)), False) if terms.end_inside else (True,):
         for opening in _ahead(openings, now):
             # The present opening may be too short, and a later one long enough.
             first, until = interval(opening, terms, needed, fits=fits)
