@@ -78,8 +78,12 @@ TESTS = {
     "They restrict it to": [
         f"{RIGHTS}::test_a_slot_is_not_taken_from_another_node_nor_for_it",
         f"{RIGHTS}::test_an_agent_changes_the_machine_of_its_own_node_only",
-        f"{RIGHTS}::test_an_agent_evicts_pods_of_its_own_node_only",
     ],
+    "It evicts pods with the credentials of the kubelet": [
+        f"{RIGHTS}::test_a_kubelet_evicts_pods_of_its_own_node_only",
+        "tests/features/cluster/test_kubelet_client.py::test_evictions_only_have_the_credentials_of_the_kubelet",
+    ],
+    "An agent without these credentials": [f"{RIGHTS}::test_an_agent_evicts_pods_of_its_own_node_only"],
     "Each node has a key of its own": [
         "tests/features/certificates/test_directory.py::test_each_request_has_a_key_of_its_own"
     ],

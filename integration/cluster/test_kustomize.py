@@ -67,7 +67,7 @@ def test_an_overlay_is_accepted_by_the_api_server(kustomize: Path, control_plane
     """All files together, and the namespace of the leases that a cluster already has."""
     base = tmp_path / "nodeagent"
     base.mkdir()
-    optional = ["fleet-order.yaml", "fleet-viewer.yaml", "machineconfigs.yaml"]
+    optional = ["evictions.yaml", "fleet-order.yaml", "fleet-viewer.yaml", "machineconfigs.yaml"]
     for file in FOLDER.glob("*.yaml"):
         (base if file.name not in optional else tmp_path).joinpath(file.name).write_bytes(file.read_bytes())
     delete = "$patch: delete\napiVersion: v1\nkind: Namespace\nmetadata: {name: medik8s-leases}\n"
@@ -93,5 +93,5 @@ def missing_namespace(cluster: Cluster, document: dict[str, Any]) -> bool:
 
 def test_every_file_is_in_the_base_or_optional() -> None:
     listed = set(yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"])
-    optional = {"fleet-order.yaml", "fleet-viewer.yaml", "machineconfigs.yaml", "kustomization.yaml"}
+    optional = {"evictions.yaml", "fleet-order.yaml", "fleet-viewer.yaml", "machineconfigs.yaml", "kustomization.yaml"}
     assert listed | optional == {name for name in os.listdir(FOLDER) if name.endswith(".yaml")}  # noqa: PTH208

@@ -154,7 +154,7 @@ def troubles(member: SimNode) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.finding(
     "cluster: an API server that starts",
     "Agents that are connected to an API server while it starts again report an outage, and no refusal.",
@@ -162,9 +162,12 @@ def troubles(member: SimNode) -> list[str]:
 @pytest.mark.finding(
     "cluster: agents after an outage", "They read their Nodes again spread over an interval, however they found it."
 )
-@pytest.mark.parametrize("agents", [40, pytest.param(300, marks=pytest.mark.long)])
-async def test_no_agent_takes_the_start_of_an_api_server_for_a_refusal(cluster: Cluster, agents: int) -> None:
-    async with following(cluster, agents, EVERY) as followers:
+# Of 300 agents at the short interval, this process and the server are busy for longer than the interval.
+@pytest.mark.parametrize(("agents", "every"), [(40, EVERY), pytest.param(300, handshake.EVERY, marks=pytest.mark.long)])
+async def test_no_agent_takes_the_start_of_an_api_server_for_a_refusal(
+    cluster: Cluster, agents: int, every: float
+) -> None:
+    async with following(cluster, agents, every) as followers:
         first, second = f"rendered-before-{agents}", f"rendered-after-{agents}"
         for name in (first, second):
             Controller(cluster, next(iter(followers))).make(name, x="1")
@@ -177,14 +180,14 @@ async def test_no_agent_takes_the_start_of_an_api_server_for_a_refusal(cluster: 
         # They fetch it with their first requests to the server that starts.
         await desire(cluster, followers, second)
         await all_have(followers, second)
-        found = await all_returned(cluster, followers, since, EVERY)
+        found = await all_returned(cluster, followers, since, every)
     assert {reason for follower in followers.values() for reason in follower.reasons} <= OUTAGES
     pauses = [watched - read for read, watched in found.values()]
     least, most = RETURN
-    assert all(least * EVERY <= pause <= 2 * EVERY for pause in pauses)
-    tenths = Counter(int(watched / (EVERY / 10)) for _, watched in found.values())
+    assert [pause for pause in pauses if not least * every <= pause <= 2 * every] == []
+    tenths = Counter(int(watched / (every / 10)) for _, watched in found.values())
     assert max(tenths.values()) <= agents / 3
-    assert max(pauses) - min(pauses) >= (most - least) / 2 * EVERY
+    assert max(pauses) - min(pauses) >= (most - least) / 2 * every
 
 
 @pytest.mark.slow

@@ -69,8 +69,13 @@ CONFIG: Final = "rendered-of-rights"
 ROLES: Final = ("ClusterRole", "Role")
 
 
+# For agents that do not evict with the credentials of their kubelets.
+EVICTIONS: Final = MANIFESTS.with_name("evictions.yaml")
+
+
 def documents() -> list[dict[str, Any]]:
-    return [document for document in yaml.safe_load_all(MANIFESTS.read_text()) if document]
+    files = MANIFESTS, EVICTIONS
+    return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
 
 
 def path_of(document: dict[str, Any]) -> str:
@@ -225,8 +230,37 @@ async def test_the_rights_are_enough(installed: Cluster, node: str, connect: Any
     assert [key for key in notes if key in (*MARKS, MARKED)] == [], "and so did its marks"
 
 
-def evict(pod: Any, **changes: Any) -> dict[str, Any]:
-    return {**eviction(pod), **changes}
+def evict(pod: Any, *, by_agent: bool = True, **changes: Any) -> dict[str, Any]:
+    return {**eviction(pod, by_agent=by_agent), **changes}
+
+
+def by_kubelet(cluster: Cluster, node: str) -> KubeClient:
+    return client_at(cluster, cluster.kubeconfig(f"system:node:{node}", ["system:nodes"]))
+
+
+@pytest.mark.finding("cluster: rights of an agent", "An agent evicts pods of its own node only, each by its uid.")
+async def test_a_kubelet_evicts_pods_of_its_own_node_only(installed: Cluster, node: str, make_node: Any) -> None:
+    """With whose credentials an agent does, so that it needs no right of its own."""
+    rules = [rule for document in yaml.safe_load_all(MANIFESTS.read_text()) for rule in document.get("rules", ())]
+    assert not any("pods/eviction" in rule["resources"] for rule in rules)
+    theirs, mine, floating = (
+        make_pod(installed, f"{name}-{node}", of) for name, of in (("t", make_node()), ("m", node), ("f", ""))
+    )
+    pods = "/api/v1/namespaces/default/pods"
+    async with by_kubelet(installed, node) as kubelet:
+        for pod in (theirs, floating):
+            with pytest.raises(Forbidden, match=f"node {node} can only evict pods with"):
+                await kubelet.create(f"{pods}/{pod['metadata']['name']}/eviction", evict(pod, by_agent=False))
+    async with by_certificate(installed, node) as client, by_kubelet(installed, node) as kubelet:
+        work = DrainRounds(client, node, SystemClock(), DrainPolicy(), kubelet)
+        # The API server sees a new pod a moment later.
+        async with asyncio.timeout(60):
+            while installed.admin.find(f"{pods}/{mine['metadata']['name']}") is not None:
+                await work.round(yes)
+                assert [pod for pod in work.remaining if pod.cause is PodWait.FORBIDDEN] == []
+                await asyncio.sleep(0.2)
+    for pod in (theirs, floating):
+        assert "deletionTimestamp" not in installed.admin.get(f"{pods}/{pod['metadata']['name']}")["metadata"]
 
 
 @pytest.mark.finding("cluster: rights of an agent", "An agent evicts pods of its own node only, each by its uid.")
@@ -251,13 +285,17 @@ async def test_an_agent_evicts_pods_of_its_own_node_only(
             body = evict(mine, deleteOptions=options)
             with pytest.raises(Forbidden, match=refused):
                 await client.create(f"{pods}/mine/eviction", body)
+        # With the label, the API server compares it.
+        bare = evict(mine, metadata={"name": "mine", "namespace": space})
+        with pytest.raises(Forbidden, match="an agent marks its evictions"):
+            await client.create(f"{pods}/mine/eviction", bare)
         await client.create(f"{pods}/mine/eviction", evict(mine))
     assert sorted(pod["metadata"]["name"] for pod in installed.admin.get(pods)["items"]) == [
         "floating",
         "probe",
         "theirs",
     ]
-    # Others are not concerned, also where no pod is left.
+    # Others are not concerned, with the label or without, also where no pod is left.
     installed.admin.create(f"{pods}/theirs/eviction", evict(theirs, deleteOptions=None))
     installed.admin.create("/api/v1/namespaces", {"metadata": {"name": f"{space}-empty"}})
     nothing = evict(theirs, metadata={"name": "theirs", "namespace": f"{space}-empty"})
@@ -566,14 +604,14 @@ async def test_each_right_is_needed_and_a_missing_one_is_named(
     for document in copy.deepcopy(documents()):
         if document["kind"] not in (*ROLES, "RoleBinding", "ClusterRoleBinding"):
             continue
-        document["metadata"]["name"] = user
+        document["metadata"]["name"] += f"-{user}"
         for rule in document.get("rules", ()):
             if resource in rule["resources"] and verb in rule["verbs"]:
                 rule["verbs"].remove(verb)
         if "rules" in document:
             document["rules"] = [rule for rule in document["rules"] if rule["verbs"]]
         if "roleRef" in document:
-            document["roleRef"]["name"] = user
+            document["roleRef"]["name"] += f"-{user}"
             document["subjects"] = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
         installed.admin.create(path_of(document), document)
     scene(installed, node)

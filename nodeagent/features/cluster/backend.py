@@ -15,6 +15,7 @@ from nodeagent.features.cluster.decide.drain_order import DrainOrder
 from nodeagent.features.cluster.drain import KubeNode
 from nodeagent.features.cluster.events import DrainAdvanced, DrainProgress
 from nodeagent.features.cluster.gates import KubeGates
+from nodeagent.features.cluster.kubelet_client import kubelet_client
 from nodeagent.features.cluster.lease import KubeLease, StoredToken, TokenStore
 from nodeagent.features.cluster.node import ControlledNodeConditions, KubeReadiness, NodeConditions
 from nodeagent.features.cluster.node_events import NodeEvents
@@ -66,7 +67,14 @@ class Cluster:
         self.events = NodeEvents(client, name)
         self.readiness = KubeReadiness(client, name, clock)
         self.gates = KubeGates(client, name, controls_node=controls_node)
-        self.drains = KubeNode(client, name, clock, check_lease=self.lease.check, report=report)
+        self.drains = KubeNode(
+            client,
+            name,
+            clock,
+            check_lease=self.lease.check,
+            report=report,
+            evictor=lambda: kubelet_client(self.settings.of(NodeDrainSettings).kubeconfig, clock),
+        )
         controller = ControllerDrain(
             client, name, check_lease=self.lease.check, report=report, policy=lambda: self.drains.policy
         )

@@ -2,10 +2,11 @@
 """Cordons this node, evicts its pods, and uncordons it. Implements ``ports.NodeDrainer``.
 
 The cordon carries the operation as an annotation in the same write, so that a cordon of another actor is never undone.
-All pods of a step are evicted at once, after the lead time (``decide/drain_order.py``); by default there is
-one step and no lead time. A refused eviction is repeated after a pause of its own, and reported with its cause
-(``decide/drain.py``). The node is drained when two lists of its pods some seconds apart are empty: the pods
-are gone, not only accepted for deletion. No pod is deleted by force.
+Evictions have the credentials of the kubelet where the host has them (``kubelet_client.py``). All pods of a step are
+evicted at once, after the lead time (``decide/drain_order.py``); by default there is one step and no lead time. A
+refused eviction is repeated after a pause of its own, and reported with its cause (``decide/drain.py``). The node is
+drained when two lists of its pods some seconds apart are empty: the pods are gone, not only accepted for deletion. No
+pod is deleted by force.
 
 Repeating a drain after a kill is harmless: the cordon is there, and an evicted pod is terminating.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -59,8 +61,8 @@ SETTLE: Final = 5.0
 TOGETHER: Final = 20
 # Seconds after which an eviction is slow. So are all of its namespace then, of which one is made at a time.
 QUICK: Final = 2.0
-# Seconds that an eviction is waited for: an API server gives up after 34. A policy compares it with each pod of its
-# namespace, which takes up to a millisecond for each.
+# Seconds that an eviction is waited for: an API server gives up after 34. With the agent's own credentials, a policy
+# compares it with each pod of its namespace, which takes up to a millisecond for each.
 EVICTION_TIMEOUT: Final = 60.0
 
 WRITES: Final = 3
@@ -90,9 +92,14 @@ class _Try:
     words: str = ""
 
 
+async def _own_credentials() -> None:
+    return None
+
+
 class KubeNode:
     """``check_lease`` is called before each round of evictions and raises if the lease is lost. ``report`` receives the
-    remaining pods after each round."""
+    remaining pods after each round. ``evictor`` is called once in each drain and returns the client that evicts, which
+    the drain closes; None: the agent's own."""
 
     def __init__(
         self,
@@ -103,8 +110,10 @@ class KubeNode:
         check_lease: Callable[[str], Awaitable[None]],
         report: Callable[[Sequence[Remaining]], None] = lambda _: None,
         policy: DrainPolicy | None = None,
+        evictor: Callable[[], Awaitable[KubeClient | None]] = _own_credentials,
     ) -> None:
         self._client = client
+        self._evictor = evictor
         self._node = node
         self._path = f"/api/v1/nodes/{node}"
         self._clock = clock
@@ -119,8 +128,15 @@ class KubeNode:
         the policy protects a pod, ``DrainCanceled`` if the node is uncordoned twice, ``NodeUnknown``; and what
         ``check_lease`` raises.
         """
-        policy = self.policy
-        work = DrainRounds(self._client, self._node, self._clock, policy)
+        async with AsyncExitStack() as stack:
+            evictor = await self._evictor()
+            if evictor is not None:
+                await stack.enter_async_context(evictor)
+            work = DrainRounds(self._client, self._node, self._clock, self.policy, evictor)
+            await self._drain(work, operation, deadline)
+
+    async def _drain(self, work: DrainRounds, operation: str, deadline: float) -> None:
+        policy = work.policy
         cordons, wait = 0, 0.0
         try:
             # The deadline counts through outages: the operator who set it wants the node back by then.
@@ -217,14 +233,18 @@ def _notes(node: Node) -> Mapping[str, str]:
 
 
 class DrainRounds:
-    """The evictions of one drain. ``remaining`` are the pods after the last ``round``."""
+    """The evictions of one drain. ``remaining`` are the pods after the last ``round``. ``evictor`` has the credentials
+    of the kubelet; None: ``client`` evicts."""
 
-    def __init__(self, client: KubeClient, node: str, clock: Clock, policy: DrainPolicy) -> None:
+    def __init__(
+        self, client: KubeClient, node: str, clock: Clock, policy: DrainPolicy, evictor: KubeClient | None = None
+    ) -> None:
         self.remaining: Sequence[Remaining] = ()
+        self.policy = policy
         self._client = client
+        self._evictor = evictor
         self._node = node
         self._clock = clock
-        self._policy = policy
         # By the uid of the pod: a new pod of the same name starts again.
         self._tries: dict[str, _Try] = {}
         # By namespace: whether the last eviction there was slow.
@@ -243,7 +263,7 @@ class DrainRounds:
         """
         pods = await pods_of(self._client, self._node)
         orphans = await self._orphans(pods)
-        classes = [(pod, classify(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
+        classes = [(pod, classify(pod, self.policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
         going = [pod for pod, pod_class in classes if pod_class is not EvictionClass.STAYS]
         evicted = (EvictionClass.STAYS, EvictionClass.GOES)
         protected = {pod["metadata"]["uid"]: pod_class for pod, pod_class in classes if pod_class not in evicted}
@@ -288,7 +308,7 @@ class DrainRounds:
         """Return the pods whose turn has not come, by uid, with what they wait for."""
         if begins:
             return {pod["metadata"]["uid"]: (PodWait.LEAD_TIME, f"from {begins} on") for pod in going}
-        order = self._policy.order
+        order = self.policy.order
         step = present_step(order, going)
         now = sorted(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in going if order.step(pod) == step
@@ -298,8 +318,7 @@ class DrainRounds:
     def _group(self, due: Sequence[Pod]) -> Sequence[Pod]:
         """Return the pods to evict next: one of each namespace whose pace is not known, and one of all slow ones.
 
-        A policy may compare an eviction with all pods of its namespace. Together such evictions take so long that each
-        is given up.
+        A policy or a webhook may take long for an eviction. Together such evictions take so long that each is given up.
         """
         group: list[Pod] = []
         once: set[str] = set()
@@ -321,12 +340,19 @@ class DrainRounds:
         tries.count += 1
         began = self._clock.monotonic()
         try:
-            await self._client.create(path, eviction(pod), throttled=1, timeout=EVICTION_TIMEOUT)
+            body = eviction(pod, by_agent=self._evictor is None)
+            client = self._evictor or self._client
+            await client.create(path, body, throttled=1, timeout=EVICTION_TIMEOUT)
         except (Unreachable, Retryable, Refused, Terminal) as fault:
-            if not isinstance(fault, KubeFault):
+            if isinstance(fault, KubeFault):
+                tries.cause, tries.words = cause_of(fault.status, fault.detail)
+                pause = pause_after(tries.count, fault.retry_after)
+            elif self._evictor is not None and fault.reason == Reason.KUBECONFIG_INVALID:
+                # The kubelet replaces its files when it renews its certificate.
+                tries.cause, tries.words = PodWait.OTHER, fault.message
+                pause = pause_after(tries.count, None)
+            else:
                 raise
-            tries.cause, tries.words = cause_of(fault.status, fault.detail)
-            pause = pause_after(tries.count, fault.retry_after)
         else:
             # An accepted eviction may have no effect, so it is repeated later.
             tries.cause, tries.words = None, ""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from nodeagent.features.cluster.decide.drain_order import SELECTOR
+from nodeagent.settings.cluster import OptionalPath
 from nodeagent.settings.part import Contradiction, Part
 from nodeagent.settings.schema import Settings
 
@@ -28,6 +29,10 @@ class NodeDrainSettings(Part, frozen=True, forbid_unknown_fields=True):
     ``by``: what drains the node if ``cluster.source`` is cluster. self: nodeagent. controller: the
     machine-config-controller, at the request of nodeagent. auto: the controller if its annotations are on the Node,
     otherwise nodeagent. If ``cluster.source`` is file, nodeagent drains.
+
+    ``kubeconfig``: the kubeconfig of the kubelet, with which nodeagent evicts pods: the API server lets a kubelet evict
+    the pods of its own node only. "": /var/lib/kubelet/kubeconfig or /etc/kubernetes/kubelet.conf, if it is one;
+    without one, nodeagent's own credentials, which need packaging/kubernetes/evictions.yaml.
 
     ``unmanaged``: whether to evict pods that no controller creates again on another node. True, as the
     machine-config-operator does. False: the drain is refused while there is such a pod.
@@ -49,6 +54,7 @@ class NodeDrainSettings(Part, frozen=True, forbid_unknown_fields=True):
     group = "drain"
 
     by: Literal["auto", "self", "controller"] = "auto"
+    kubeconfig: OptionalPath = ""
     unmanaged: bool = True
     local_data: bool = True
     lead_time: Annotated[float, Meta(ge=0, le=86400)] = 0

@@ -18,6 +18,8 @@ from nodeagent.features.cluster.decide.drain_order import DrainOrder
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
+# Label of an eviction, not of a pod (packaging/kubernetes/evictions.yaml).
+BY_AGENT = "nodeagent.org/by-agent"
 
 # Seconds between two attempts to evict a pod. kubectl uses the first; it is doubled up to a minute, so that a budget
 # that stays exhausted for hours costs the API server nothing.
@@ -128,14 +130,16 @@ def classify(pod: Pod, policy: DrainPolicy, *, orphaned: bool = False) -> Evicti
     return EvictionClass.GOES
 
 
-def eviction(pod: Pod) -> dict[str, Any]:
-    """Return the body of an eviction request."""
+def eviction(pod: Pod, *, by_agent: bool = True) -> dict[str, Any]:
+    """Return the body of an eviction request. ``by_agent``: with the agent's own credentials."""
     meta = pod["metadata"]
+    # The API server compares evictions with this label only, which an agent must set, with all pods of the namespace.
+    labels = {"labels": {BY_AGENT: ""}} if by_agent else {}
     # The uid is a precondition: a pod that a StatefulSet created again elsewhere has the same name and must stay.
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+        "metadata": {"name": meta["name"], "namespace": meta["namespace"], **labels},
         # No gracePeriodSeconds: the pod's own applies. A 0 would kill it at once.
         "deleteOptions": {"preconditions": {"uid": meta["uid"]}},
     }
@@ -232,7 +236,9 @@ _REMEDIES: Final[Mapping[PodWait, str]] = {
     PodWait.BUDGET: ("add a replica, or make the other replicas ready: kubectl get pdb,pods -n {pod.namespace}"),
     PodWait.WEBHOOK: "check the service behind the webhook; often a controller is moving the pod",
     PodWait.NAMESPACE: "wait for the namespace: kubectl describe namespace {pod.namespace}",
-    PodWait.FORBIDDEN: "kubectl apply -f packaging/kubernetes/nodeagent.yaml, which has the permissions of the agent",
+    PodWait.FORBIDDEN: (
+        "set drain.kubeconfig to the kubeconfig of the kubelet, or kubectl apply -f packaging/kubernetes/evictions.yaml"
+    ),
     PodWait.CONTROLLER: (
         "kubectl get pdb -n {pod.namespace}; kubectl logs -n openshift-machine-config-operator"
         " deployment/machine-config-controller"
