@@ -26,10 +26,12 @@ def run(args: argparse.Namespace) -> int:
     if _mounts_of_the_host():
         print("error: this is not a mount namespace of its own", file=sys.stderr)
         return 1
-    done = subprocess.run(_REMOUNT, check=False)
-    if not done.returncode:
-        os.execv(_OSTREE, [_OSTREE, *args.arguments])  # noqa: S606 - there is no shell
-    return done.returncode
+    # SELinux denies mount the file that is the output of this program.
+    done = subprocess.run(_REMOUNT, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        print("error:", os.fsdecode(done.stderr).partition("\n")[0], file=sys.stderr)
+        return done.returncode
+    os.execv(_OSTREE, [_OSTREE, *args.arguments])  # noqa: S606 - there is no shell
 
 
 def _mounts_of_the_host(proc: Path = Path("/proc")) -> bool:

@@ -21,7 +21,8 @@ ARGUMENTS = argparse.Namespace(arguments=["container", "image", "pull"])
 def mounts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ran: list[Any] = []
 
-    def run(command: tuple[str, ...], **_options: object) -> SimpleNamespace:
+    def run(command: tuple[str, ...], **options: object) -> SimpleNamespace:
+        assert options["capture_output"], "SELinux denies mount the output of this program"
         ran.append(command)
         return SimpleNamespace(returncode=0)
 
@@ -49,6 +50,14 @@ def test_ostree_takes_its_place(mounts: list[Any], monkeypatch: pytest.MonkeyPat
         ("/usr/bin/mount", "-o", "remount,rw", "/sysroot"),
         ("/usr/bin/ostree", "/usr/bin/ostree", "container", "image", "pull"),
     ]
+
+
+def test_a_mount_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(cli, "_mounts_of_the_host", lambda: False)
+    monkeypatch.setattr(cli, "_REMOUNT", ("/usr/bin/mount", "-o", "remount,rw", "/sysroot/none"))
+    assert cli.run(ARGUMENTS) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: mount: /sysroot/none"), "ostree begins the last line of each failure so, too"
 
 
 def test_selinux_does_not_confine_it() -> None:
