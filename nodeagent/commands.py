@@ -42,7 +42,7 @@ class Option(NamedTuple):
     ``begins``, words about when or how the update begins, and ``ends(options, plan)``, a line of the plan about what
     follows the update, "" for none. With ``planned``, ``planned(options, plan)`` returns keys of the plan's JSON. The
     door of the feature has ``check_request``. ``starts``: it says when an update may begin, so a reboot on request may
-    have it as well.
+    have it as well. ``at_once`` is the name in ``takes`` with which the times of updates do not hold.
     """
 
     flag: str
@@ -51,6 +51,7 @@ class Option(NamedTuple):
     module: str
     takes: tuple[tuple[str, str], ...]
     starts: bool = False
+    at_once: str = ""
     planned: bool = False
 
     @property

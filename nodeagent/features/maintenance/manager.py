@@ -9,12 +9,14 @@ lease is taken away, the maintenance ends, and our cordon is removed when the no
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Final
 
+from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.operations import is_by_operator
 from nodeagent.core.times import add_seconds, seconds_until
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
@@ -66,7 +68,10 @@ _GIVEN_UP: Final = frozenset(
 
 @dataclass(eq=False)
 class MaintenanceManager:
-    """``limits`` returns the present ones. ``on_release`` is called when the lease is free again."""
+    """``limits`` returns the present ones. ``on_release`` is called when the lease is free again.
+
+    ``random`` is a number from 0 to 1 at each call.
+    """
 
     ports: Ports
     notes: Notes
@@ -74,6 +79,7 @@ class MaintenanceManager:
     _: KW_ONLY
     limits: Callable[[], UpdatePolicy]
     on_release: Callable[[], None]
+    random: Callable[[], float] = random.random
     _current: Maintenance | None = field(default=None, init=False)
     # Operation for which this process acquired the lease.
     _acquired: str = field(default="", init=False)
@@ -204,7 +210,9 @@ class MaintenanceManager:
             with suppress(AgentError):
                 again = await self._failed(error)
             self._notify()
-            return None if self._current is None else 0.0 if again else self.limits().lease_retry
+            # What it waits for may be the same on many hosts.
+            retry = jittered(self.limits().lease_retry, self.random())
+            return None if self._current is None else 0.0 if again else retry
         if (current := self._current) is None:
             return None
         remaining = seconds_until(current.until, clock.now())

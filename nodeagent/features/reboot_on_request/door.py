@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
+from nodeagent import installed
 from nodeagent.door import Base, BusMethod, Caller, Door, Feature, request_options
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.features.reboot_on_request.decide import RequestSource, check_text
@@ -48,8 +49,7 @@ def _open(base: Base) -> Feature:
         purpose, flags, added = check_text(reason), _flags(options), request_options(options, starts=True)
         if unknown := options.keys() - {*_FLAGS, *added}:
             raise InvalidInput(f"the option {min(unknown)} is unknown", reason=Reason.BAD_OPTION)
-        if flags["at_once"] and added:
-            raise InvalidInput("a reboot at once has no later start", reason=Reason.BAD_OPTION)
+        at_once, added = start_of(added, at_once=flags["at_once"])
         if not base.policy().may_reboot:
             raise Refused("the settings allow no reboot (reboot.allow)", reason=Reason.REBOOT_NOT_ALLOWED)
         if not await base.store.current():
@@ -58,7 +58,7 @@ def _open(base: Base) -> Feature:
             RequestSource.OPERATOR,
             caller.name,
             purpose,
-            at_once=flags["at_once"],
+            at_once=at_once,
             boot_staged=flags["boot_staged"],
             options=added,
         )
@@ -83,6 +83,19 @@ def _open(base: Base) -> Feature:
         at_start=[("requests for a reboot", requests.load)],
         calls={REQUEST.name: request},
     )
+
+
+def start_of(added: dict[str, str], *, at_once: bool) -> tuple[bool, dict[str, str]]:
+    """Return whether the reboot begins at once, and otherwise the options about its start.
+
+    Raises ``InvalidInput`` (``BadOption``).
+    """
+    hurried = {option.at_once for option in installed.options() if option.at_once in added}
+    # As an option it would be a delay, and a later request of a file would replace it.
+    added = {name: value for name, value in added.items() if name not in hurried}
+    if (at_once or hurried) and added:
+        raise InvalidInput("a reboot at once has no later start", reason=Reason.BAD_OPTION)
+    return at_once or bool(hurried), added
 
 
 def _flags(options: dict[str, Any]) -> dict[str, bool]:

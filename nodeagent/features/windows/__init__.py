@@ -24,5 +24,6 @@ OPTIONS: Final = (
         f"{__name__}.cli.at",
         takes=(("not_before", "RFC 3339"), ("window", "as in `windows.open`"), ("any_time", "yes")),
         starts=True,
+        at_once="any_time",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -358,6 +359,29 @@ async def test_a_waiting_maintenance_begins_before_the_next_update(scene: Scene)
         assert "disk swap" in await refused(scene.coordination.acquire(update("u2")), "LeaseHeld")
         await asyncio.sleep(20)
         assert (scene.state, scene.holder, (scene.shown() or {})["message"]) == ("under way", "root", "")
+
+
+@pytest.mark.parametrize(("random", "pause"), [(0.0, 15.0), (1.0, 18.0)])
+async def test_hosts_that_wait_for_the_same_do_not_ask_at_one_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, random: float, pause: float
+) -> None:
+    scene.world.holder = UPDATE
+    asked: list[float] = []
+    acquire = Lease.acquire
+
+    async def noted(self: Lease, holder: str, operation: str, reason: str) -> None:
+        asked.append(asyncio.get_running_loop().time())
+        await acquire(self, holder, operation, reason)
+
+    monkeypatch.setattr(Lease, "acquire", noted)
+    async with scene.life() as keeper:
+        keeper.random = lambda: random
+        await keeper.start("root", MaintenanceRequest("disk swap", wait=True))
+        await asyncio.sleep(100)
+        await keeper.stop("root")
+    pauses = [round(later - earlier, 3) for earlier, later in itertools.pairwise(asked)]
+    assert len(pauses) >= 5
+    assert set(pauses) == {pause}
 
 
 async def test_a_waiting_maintenance_is_cancelled(scene: Scene) -> None:

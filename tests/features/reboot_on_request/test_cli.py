@@ -7,8 +7,10 @@ import json
 
 import pytest
 
-from nodeagent.errors import Refused
+from nodeagent import installed
+from nodeagent.errors import InvalidInput, Refused
 from nodeagent.features.reboot_on_request import cli as command
+from nodeagent.features.reboot_on_request.door import start_of
 from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import (
     NOW,
@@ -51,6 +53,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--now"], {"at_once": True}),
         (["--request", "--boot-staged"], {"boot_staged": True}),
         (["--at", "sat 02:00 60"], {"window": "sat 02:00 60"}),
+        (["--at", "now"], {"any_time": "yes"}),
     ],
 )
 def test_a_request(cli: Cli, daemon: FakeDaemon, options: list[str], sent: dict[str, object]) -> None:
@@ -94,6 +97,16 @@ def test_wrong_options(cli: Cli, daemon: FakeDaemon, options: list[str]) -> None
     answer = cli("reboot", *options, "--yes")
     assert (answer.code, answer.out) == (2, "")
     assert daemon.calls == []
+
+
+def test_a_start_at_any_time_is_at_once() -> None:
+    """So that no request of a file, which waits for a window, replaces it."""
+    (name,) = [option.at_once for option in installed.options() if option.at_once]
+    assert start_of({name: "yes"}, at_once=False) == start_of({}, at_once=True) == (True, {})
+    assert start_of({"window": "sat 02:00 60"}, at_once=False) == (False, {"window": "sat 02:00 60"})
+    for options, at_once in (({name: "yes", "window": "02:00 60"}, False), ({"window": "02:00 60"}, True)):
+        with pytest.raises(InvalidInput, match="no later start"):
+            start_of(options, at_once=at_once)
 
 
 def test_a_refused_request(cli: Cli, daemon: FakeDaemon) -> None:
