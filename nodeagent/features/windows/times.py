@@ -62,10 +62,10 @@ class Times:
         asked = (windows, tuple(openings.freezes), self.terms, needed)
         before, searched = self._too_long or (None, now)
         too_long = asked == before and timedelta(0) <= now - searched < SEARCH_AGAIN
-        found = turn(openings, self.terms, needed, now, too_long=too_long)
+        host_turn = turn(openings, self.terms, needed, now, too_long=too_long)
         if not too_long:
-            self._too_long = (asked, now) if not found.fits else None
-        return found
+            self._too_long = (asked, now) if not host_turn.fits else None
+        return host_turn
 
 
 class HostTimes(Times):

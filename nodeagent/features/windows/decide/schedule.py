@@ -96,16 +96,16 @@ class Schedule:
 
         Days are read as far as their times are needed: mostly, the next one is near.
         """
-        known: list[datetime] = []
+        waiting: list[datetime] = []
         for day in self._days(at, -LONGEST, ahead):
             for moment in self._moments(day):
                 if moment > at:
-                    heappush(known, moment)
+                    heappush(waiting, moment)
             # No window that begins later has an earlier time.
             before = day.replace(tzinfo=UTC) - OFFSET
-            while known and known[0] < before:
-                yield heappop(known)
-        yield from sorted(known)
+            while waiting and waiting[0] < before:
+                yield heappop(waiting)
+        yield from sorted(waiting)
 
     def _days(self, at: datetime, first: int, last: int) -> Iterator[datetime]:
         """Yield the local days from ``first`` to ``last``, exclusive, counted from that of ``at``."""
