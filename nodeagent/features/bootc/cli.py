@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs="+", metavar="ARGUMENT", help="an argument of ostree")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:  # noqa: RET503 - execv does not return
     if _mounts_of_the_host():
         print("error: this is not a mount namespace of its own", file=sys.stderr)
         return 1
