@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.features.windows.decide.schedule import Schedule
-from nodeagent.features.windows.decide.window import WEEK, Window, every, named_windows, parse_windows
+from nodeagent.features.windows.decide import schedule as module
+from nodeagent.features.windows.decide.local_time import readings
+from nodeagent.features.windows.decide.schedule import LONGEST, Schedule
+from nodeagent.features.windows.decide.window import LAST, WEEK, WEEKDAY, Window, every, named_windows, parse_windows
 from tests.features.windows.decide.zones import moments, utc, zones
 
 pytestmark = pytest.mark.cluster_failure("the window closes during the drain")
@@ -116,3 +119,35 @@ def test_what_is_no_window(days: list[str], start: str, length: int) -> None:
 def test_a_time_needs_an_offset() -> None:
     with pytest.raises(ValueError, match="offset"):
         Schedule([], PRAGUE).is_open(datetime(2026, 11, 21))  # noqa: DTZ001
+
+
+monthly = st.builds(
+    Window,
+    st.one_of(st.integers(0, 6), st.just(WEEKDAY)),
+    st.integers(0, 24 * 60 - 1),
+    st.one_of(st.integers(1, 300), st.integers(1, WEEK)),
+    st.one_of(st.integers(1, 5), st.just(LAST)),
+)
+
+
+@given(st.builds(Schedule, st.lists(st.one_of(windows, monthly), min_size=1, max_size=4), zones), moments)
+def test_no_change_of_a_month_is_passed_over(schedule: Schedule, at: datetime) -> None:
+    """The times of all days in their order, as against those of the days that are needed."""
+    later = list(schedule._later(at, 70))
+    assert later == sorted(later)
+    days = schedule._days(at, -LONGEST, 70)
+    assert set(later) == {moment for day in days for moment in schedule._moments(day) if moment > at}
+
+
+def test_the_next_change_reads_the_days_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[datetime] = []
+
+    def counted(wall: datetime, zone: tzinfo) -> Iterator[datetime]:
+        read.append(wall)
+        return readings(wall, zone)
+
+    monkeypatch.setattr(module, "readings", counted)
+    schedule = Schedule(parse_windows(["02:00 60", "1st sun 03:30 70"]), PRAGUE)
+    assert schedule.next_change(utc("2026-01-05T00:00")) == utc("2026-01-05T01:00")
+    # Two times for each day that a window may last, and for those that may be in disorder.
+    assert len(read) <= 4 * (LONGEST + 4)
