@@ -239,13 +239,22 @@ def publish_bootc_node(publish_bootc: Publish, package: Path) -> Publish:
 
 
 @pytest.fixture
-def bootc_node_at_a(make_bootc_host: OstreeHostMaker, publish_bootc_node: Publish) -> OstreeHost:
-    """A host with bootc and nodeagent, whose current config is `a` with the image of A."""
-    host = make_bootc_host(publish_bootc_node(A))
-    agent.settings(host, SMALL)
-    host.write(agent.POLICY, updates.POLICY)
-    host.boot()
-    agent.wait_daemon(host)
-    agent.apply(host, updates.config("a", publish_bootc_node(A)))
-    agent.wait_done(host, "a")
-    return host
+def make_bootc_node_at_a(make_bootc_host: OstreeHostMaker, publish_bootc_node: Publish) -> Callable[[], OstreeHost]:
+    """Makes hosts with bootc and nodeagent, whose current config is `a` with the image of A."""
+
+    def make() -> OstreeHost:
+        host = make_bootc_host(publish_bootc_node(A))
+        agent.settings(host, SMALL)
+        host.write(agent.POLICY, updates.POLICY)
+        host.boot()
+        agent.wait_daemon(host)
+        agent.apply(host, updates.config("a", publish_bootc_node(A)))
+        agent.wait_done(host, "a")
+        return host
+
+    return make
+
+
+@pytest.fixture
+def bootc_node_at_a(make_bootc_node_at_a: Callable[[], OstreeHost]) -> OstreeHost:
+    return make_bootc_node_at_a()

@@ -15,19 +15,19 @@ from integration.hosts.ostree.conftest import Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees.tree import A, B
 
-SCRIPT = """
+_SCRIPT = """
 import asyncio, glob, json, sys
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.config.image import parse_image
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
-from nodeagent.features.rpmostree.adapter import RpmOstree
+from nodeagent.features.FEATURE.adapter import ADAPTER
 from nodeagent.host.systemd import Systemd
 
 async def main(do, *arguments):
     async with Bus() as bus:
-        os = RpmOstree(Systemd(bus), min_free=0)
+        os = ADAPTER(Systemd(bus), min_free=0)
         target = OsTarget(image=parse_image(arguments[0]), kernel_arguments=("nosmt",)) if arguments else None
         if do == "stage":
             await os.check_stageable(target)
@@ -43,6 +43,14 @@ try:
 except AgentError as error:
     print(json.dumps({"reason": error.reason, "message": error.message}))
 """
+
+
+def script(feature: str, adapter: str) -> str:
+    """Return the program, with the back end of a feature."""
+    return _SCRIPT.replace("FEATURE", feature).replace("ADAPTER", adapter)
+
+
+SCRIPT = script("rpmostree", "RpmOstree")
 # Of nodeagent.service, what could stand in the way.
 LIKE_THE_AGENT = (
     "ProtectSystem=yes",

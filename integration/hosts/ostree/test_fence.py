@@ -10,6 +10,7 @@ from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import SMALL, Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.hosts.ostree.test_adapter import LIKE_THE_AGENT
+from integration.trees.image_registry import Published
 from integration.trees.tree import B
 
 UNIT = "rpm-ostreed.service"
@@ -49,10 +50,17 @@ def repository(node: OstreeHost) -> str:
 
 
 def test_an_update_without_a_fence(node_at_a: OstreeHost, publish: Publish) -> None:
-    node = node_at_a
+    update_without_fence(node_at_a, publish(B))
+
+
+def test_an_update_of_a_host_of_bootc_without_a_fence(bootc_node_at_a: OstreeHost, publish_bootc_node: Publish) -> None:
+    update_without_fence(bootc_node_at_a, publish_bootc_node(B))
+
+
+def update_without_fence(node: OstreeHost, b: Published) -> None:
     agent.settings(node, {**SMALL, "fence": {"enabled": "always"}})
     node.run(["systemctl", "reload", agent.UNIT])
-    agent.apply(node, updates.config("b", publish(B)))
+    agent.apply(node, updates.config("b", b))
     updates.wait_updated(node, "b", B)
     said = [line for line in updates.said(node).splitlines() if line.startswith("fence: ")]
     assert len(said) == 1, said
