@@ -8,6 +8,7 @@ import json
 import pytest
 
 from nodeagent import installed
+from nodeagent.commands import Option
 from nodeagent.errors import InvalidInput, Refused
 from nodeagent.features.reboot_on_request import cli as command
 from nodeagent.features.reboot_on_request.door import start_of
@@ -53,7 +54,6 @@ def now(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--now"], {"at_once": True}),
         (["--request", "--boot-staged"], {"boot_staged": True}),
         (["--at", "sat 02:00 60"], {"window": "sat 02:00 60"}),
-        (["--at", "now"], {"any_time": "yes"}),
     ],
 )
 def test_a_request(cli: Cli, daemon: FakeDaemon, options: list[str], sent: dict[str, object]) -> None:
@@ -99,12 +99,13 @@ def test_wrong_options(cli: Cli, daemon: FakeDaemon, options: list[str]) -> None
     assert daemon.calls == []
 
 
-def test_a_start_at_any_time_is_at_once() -> None:
+def test_a_start_at_any_time_is_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no request of a file, which waits for a window, replaces it."""
-    (name,) = [option.at_once for option in installed.options() if option.at_once]
-    assert start_of({name: "yes"}, at_once=False) == start_of({}, at_once=True) == (True, {})
-    assert start_of({"window": "sat 02:00 60"}, at_once=False) == (False, {"window": "sat 02:00 60"})
-    for options, at_once in (({name: "yes", "window": "02:00 60"}, False), ({"window": "02:00 60"}, True)):
+    option = Option("--from", "TIME", "begin then", "none", (("then", "a time"), ("soon", "yes")), at_once="soon")
+    monkeypatch.setattr(installed, "options", lambda: [option])
+    assert start_of({"soon": "yes"}, at_once=False) == start_of({}, at_once=True) == (True, {})
+    assert start_of({"then": "02:00"}, at_once=False) == (False, {"then": "02:00"})
+    for options, at_once in (({"soon": "yes", "then": "02:00"}, False), ({"then": "02:00"}, True)):
         with pytest.raises(InvalidInput, match="no later start"):
             start_of(options, at_once=at_once)
 

@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from nodeagent.features.windows import OPTIONS
+from nodeagent.features.windows.cli.at import read
 from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon
 from tests.cli.daemon.test_apply import config
@@ -65,6 +67,11 @@ def test_a_window_by_its_name(cli: Cli, daemon: FakeDaemon, config: str, no_sett
     assert cli("apply", config, "--at", "nights").code == 0
     assert applied(daemon)[0]["window"].value == "sat,sun 02:00 60"
     assert cli("apply", config, "--at", "days", "--json").error["reason"] == "BadTime"
+
+
+def test_now_is_the_start_for_which_nothing_waits() -> None:
+    (option,) = OPTIONS
+    assert [name for name, value in read("now").items() if value] == [option.at_once]
 
 
 def test_a_time_that_is_none(cli: Cli, daemon: FakeDaemon, config: str) -> None:
