@@ -77,7 +77,7 @@ def private_bus(tmp_path: Path) -> Iterator[PrivateBus]:
 
 @pytest.fixture
 async def bus(private_bus: PrivateBus) -> AsyncIterator[Bus]:
-    async with Bus(private_bus.address, connect_for=20) as bus:
+    async with Bus(private_bus.address, connect_for=2, patience=20) as bus:
         yield bus
 
 

@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def counter(private_bus: PrivateBus, root: Path) -> HostBootCounter:
-    return HostBootCounter(make_bus=lambda: Bus(private_bus.address, connect_for=20), root=root, deadline=5)
+    return HostBootCounter(make_bus=lambda: Bus(private_bus.address, connect_for=2, patience=20), root=root, deadline=5)
 
 
 DD = ["/usr/bin/dd", "bs=1024", "count=1", "iflag=fullblock", "oflag=nofollow", "conv=notrunc,nocreat,fsync"]
@@ -212,7 +212,9 @@ async def test_a_pipe_is_not_read(counter: HostBootCounter, root: Path) -> None:
 
 
 async def test_the_setting(private_bus: PrivateBus, root: Path) -> None:
-    counter = HostBootCounter(enabled=False, make_bus=lambda: Bus(private_bus.address, connect_for=20), root=root)
+    counter = HostBootCounter(
+        enabled=False, make_bus=lambda: Bus(private_bus.address, connect_for=2, patience=20), root=root
+    )
     assert "os.count_boots" in (await counter.counting()).why
     (root / "boot/grub2/grubenv").write_bytes(block("boot_counter=2\nnodeagent_deployment=x\n"))
     assert await counter.read() == BootCount(2, "x"), "what was begun before the change is ended"

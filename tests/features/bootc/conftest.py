@@ -45,7 +45,7 @@ async def ostree(private_bus: PrivateBus, host: FakeSysroot) -> AsyncIterator[Fa
 
 @pytest.fixture
 def os(private_bus: PrivateBus, bus: Bus, ostree: FakeOstree) -> Bootc:
-    make_bus = lambda: Bus(private_bus.address, connect_for=20)  # noqa: E731
+    make_bus = lambda: Bus(private_bus.address, connect_for=2, patience=20)  # noqa: E731
     root = ostree.sysroot.root
     program = root / "ostree-of-commits"
     program.write_text(OSTREE)

@@ -31,7 +31,7 @@ assert isinstance(IMAGE, ContainerImage)
 
 
 def units(private_bus: PrivateBus, bus: Bus, host: FakeSysroot, stall: float) -> SysrootUnits:
-    make_bus = lambda: Bus(private_bus.address, connect_for=20)  # noqa: E731
+    make_bus = lambda: Bus(private_bus.address, connect_for=2, patience=20)  # noqa: E731
     return SysrootUnits(Systemd(bus), make_bus, host.root, replace(QUICK, stall=stall))
 
 
@@ -57,7 +57,7 @@ async def followed(
 
     ``on_look`` is called in each look, after its counters were read, with its number from 0.
     """
-    make_bus = lambda: Bus(private_bus.address, connect_for=20)  # noqa: E731
+    make_bus = lambda: Bus(private_bus.address, connect_for=2, patience=20)  # noqa: E731
     watch = PullWatch(PULL, "Pulling", make_bus, host.root)
     reported: list[StageProgress] = []
     moved, enough = [], asyncio.Event()
@@ -109,7 +109,7 @@ async def test_without_an_answer_of_systemd_nothing_is_known(
 
     ostree.systemd.on("GetUnit", fail)
     moved = asyncio.Event()
-    watch = PullWatch(PULL, "Pulling", lambda: Bus(private_bus.address, connect_for=20), host.root)
+    watch = PullWatch(PULL, "Pulling", lambda: Bus(private_bus.address, connect_for=2, patience=20), host.root)
     following = asyncio.create_task(watch.follow(0.01, str, lambda _progress: None, moved.set))
     async with asyncio.timeout(30):
         await moved.wait()

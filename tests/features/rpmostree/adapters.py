@@ -40,7 +40,7 @@ INACTIVE = {"ActiveState": Variant("s", "inactive")}
 
 def adapter(private_bus: PrivateBus, systemd: Systemd, root: Path, **more: Any) -> RpmOstree:
     more = {"min_free": 0, "timing": QUICK} | more
-    return RpmOstree(systemd, make_bus=lambda: Bus(private_bus.address, connect_for=20), root=root, **more)
+    return RpmOstree(systemd, make_bus=lambda: Bus(private_bus.address, connect_for=2, patience=20), root=root, **more)
 
 
 def quiet(manager: FakeSystemd) -> FakeSystemd:

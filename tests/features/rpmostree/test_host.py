@@ -79,12 +79,12 @@ class Daemon(FakePeer):
 async def test_a_daemon_with_a_transaction_is_busy(private_bus: PrivateBus, transaction: str) -> None:
     async with Daemon(transaction) as daemon:
         await daemon.start(private_bus.address)
-        busy = await works_for_another(partial(Bus, private_bus.address, connect_for=20))
+        busy = await works_for_another(partial(Bus, private_bus.address, connect_for=2, patience=20))
     assert busy == bool(transaction)
 
 
 async def test_one_that_does_not_answer_may_be_busy(private_bus: PrivateBus) -> None:
-    assert await works_for_another(partial(Bus, private_bus.address, connect_for=20))
+    assert await works_for_another(partial(Bus, private_bus.address, connect_for=2, patience=20))
 
 
 async def test_the_units_of_a_staging(os: RpmOstree, daemon: FakeRpmOstree) -> None:

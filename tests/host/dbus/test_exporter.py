@@ -99,7 +99,7 @@ async def service(bus: Bus, daemon: Daemon) -> AsyncIterator[Exporter]:
 
 @pytest.fixture
 async def client(private_bus: PrivateBus, service: Exporter) -> AsyncIterator[Bus]:
-    async with Bus(private_bus.address, connect_for=20) as client:
+    async with Bus(private_bus.address, connect_for=2, patience=20) as client:
         yield client
 
 

@@ -96,7 +96,7 @@ def open_bus() -> Iterator[PrivateBus]:
 async def daemon(open_bus: PrivateBus) -> AsyncIterator[Daemon]:
     daemon = Daemon()
     async with (
-        Bus(open_bus.address, connect_for=20) as bus,
+        Bus(open_bus.address, connect_for=2, patience=20) as bus,
         Exporter(bus, NAME, PATH, [daemon.interface()]),
     ):
         yield daemon
@@ -104,7 +104,7 @@ async def daemon(open_bus: PrivateBus) -> AsyncIterator[Daemon]:
 
 @pytest.fixture
 async def admin(open_bus: PrivateBus, daemon: Daemon) -> AsyncIterator[Bus]:
-    async with Bus(open_bus.address, connect_for=20) as admin:
+    async with Bus(open_bus.address, connect_for=2, patience=20) as admin:
         await admin.call_bus("GetId")
         yield admin
 
