@@ -111,7 +111,10 @@ class NodeHost(Host):
         self.write("/etc/kubernetes/node.env", f"NODE_NAME={node}\nNODE_IP={address}\n")
         self.write(KUBELET_CONF, kubelet_configuration())
         self.write("/etc/kubernetes/ca.crt", cluster.authority.certificate.read_bytes())
-        self.write("/etc/kubernetes/kubeconfig", kubeconfig(cluster, f"system:node:{node}", ["system:nodes"]))
+        # Where OpenShift has it, too: /var/lib/kubelet/kubeconfig.
+        credentials = self.directory / "kubelet/kubeconfig"
+        credentials.touch(mode=0o600)
+        credentials.write_text(kubeconfig(cluster, f"system:node:{node}", ["system:nodes"]))
         self.write(POD_NETWORK, pod_network(pods))
         listen_inside(self, cluster.port)
 

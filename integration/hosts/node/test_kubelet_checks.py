@@ -37,7 +37,7 @@ def check(programs: NodePrograms, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(job, "TMPFS", (private,))
     unit = tmp_path / UNIT.lstrip("/")
     unit.parent.mkdir(parents=True)
-    flags = "--node-ip=10.77.0.10 --hostname-override=worker --kubeconfig=/etc/kubernetes/kubeconfig --v=2"
+    flags = "--node-ip=10.77.0.10 --hostname-override=worker --kubeconfig=/var/lib/kubelet/kubeconfig --v=2"
     places = f"--config={CONF} --config-dir={Path(DROPIN).parent}"
     unit.write_text(f"[Service]\nExecStart={programs.program('kubelet')} {places} {flags}\n")
     # The program is named by its path on this machine, which the root of the test leads to.

@@ -160,6 +160,16 @@ def release(cluster: Cluster, scene: Scene, *names: str) -> None:
         cluster.admin.patch(f"/api/v1/namespaces/{scene.namespace}/pods/{name}", {"metadata": {"finalizers": None}})
 
 
+def evictors(cluster: Cluster, scene: Scene) -> set[str]:
+    """Return the users who evicted pods of the scene."""
+    targets = ((event["user"]["username"], event.get("objectRef", {})) for event in cluster.audit())
+    return {
+        user
+        for user, target in targets
+        if target.get("subresource") == "eviction" and target["namespace"] == scene.namespace
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_same_pods_go_and_stay_as_with_kubectl(pair: Pair, control_plane: Cluster) -> None:
@@ -193,6 +203,7 @@ def test_the_same_pods_go_and_stay_as_with_kubectl(pair: Pair, control_plane: Cl
         release(control_plane, scene, "slow", "stubborn")
     pair.wait_drained(drain)
     assert pair.ours.left() == pair.theirs.left() == ["daemon", "daemon", "static"]
+    assert evictors(control_plane, pair.ours) == {f"system:node:{pair.ours.node.node}"}, "by the rights of its kubelet"
 
 
 @pytest.mark.slow
