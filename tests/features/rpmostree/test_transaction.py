@@ -188,13 +188,13 @@ async def test_one_that_does_not_care_about_cancel(make: Make) -> None:
 
 async def test_any_signal_is_a_sign_of_life(make: Make) -> None:
     async def slowly(transaction: FakeTransaction) -> None:
-        for _ in range(6):
+        for _ in range(8):
             await transaction.emit("TaskEnd", "s", "done")
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
         await transaction.finish()
 
     transaction = await make(slowly)
-    assert await follow(transaction.address, replace(QUICK, stall=0.3), ignore) == OK
+    assert await follow(transaction.address, replace(QUICK, stall=3.0, total=60.0), ignore) == OK
 
 
 async def test_permanently_busy_has_an_end_too(make: Make) -> None:
