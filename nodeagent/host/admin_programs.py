@@ -37,7 +37,8 @@ STOP_CALL: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TransientProgram:
-    """``about`` names it in messages. ``deadline`` is in seconds. ``stdin`` must fit into a pipe."""
+    """``about`` names it in messages. ``deadline`` is in seconds. ``stdin`` must fit into a pipe. ``properties`` are
+    those of its unit, as in ``PrivateNetwork=yes``, beside the limits of time."""
 
     about: str
     path: str
@@ -46,21 +47,27 @@ class TransientProgram:
     deadline: float
     environment: Mapping[str, str] = field(default_factory=dict)
     stdin: bytes = b""
+    arguments: Sequence[str] = ()
+    properties: Sequence[str] = ()
 
     async def run(self) -> str:
         """Return why the program failed, with the end of its output, or "" if it did not.
 
         Raises ``NotStarted``, which is no failure of the program.
         """
-        # One that runs again after a kill of the agent must not run beside itself.
-        await self._stop()
-        result = await run_to_its_end(
-            self.about, "systemd-run", self._arguments(), self.deadline, self._stop, stdin=self.stdin
-        )
+        result = await self.result()
         if isinstance(result, str):
             return result
         status, lines = result
         return "" if status == 0 else f"{self.about} failed with exit status {status}{shown(lines)}"
+
+    async def result(self) -> tuple[int, Sequence[str]] | str:
+        """Return the exit status and the lines of both outputs, or why there are none. Raises as ``run``."""
+        # One that runs again after a kill of the agent must not run beside itself.
+        await self._stop()
+        return await run_to_its_end(
+            self.about, "systemd-run", self._arguments(), self.deadline, self._stop, stdin=self.stdin
+        )
 
     def _arguments(self) -> Sequence[str]:
         return (
@@ -73,9 +80,11 @@ class TransientProgram:
             f"--description={self.description}",
             f"--property=RuntimeMaxSec={self.deadline + GRACE:.0f}",
             f"--property=TimeoutStopSec={STOP}",
+            *(f"--property={setting}" for setting in self.properties),
             *(f"--setenv={name}={value}" for name, value in self.environment.items()),
             "--",
             self.path,
+            *self.arguments,
         )
 
     async def _stop(self) -> None:

@@ -56,13 +56,23 @@ class Images:
         self.directory = directory
         self.server: subprocess.Popen[bytes] | None = None
 
-    def make(self, version: str, *, name: str = "app", release: str = "ID=_any\nEXTENSION_RELOAD_MANAGER=1\n") -> str:
-        """Make the image of a version, and return its hash."""
+    def make(
+        self,
+        version: str,
+        *,
+        name: str = "app",
+        release: str = "ID=_any\nEXTENSION_RELOAD_MANAGER=1\n",
+        linked: bool = False,
+    ) -> str:
+        """Make the image of a version, and return its hash. ``linked``: its extension-release is a link."""
         tree = self.directory / f"tree-{version}"
         for path, text in ((VERSION, version), (f"/usr/lib/extension-release.d/extension-release.{name}", release)):
             file = tree / path.lstrip("/")
             file.parent.mkdir(parents=True)
             file.write_text(f"{text}\n")
+        if linked:
+            named = tree / f"usr/lib/extension-release.d/extension-release.{name}"
+            named.symlink_to(named.rename(named.with_name("release")).name)
         image = self.directory / f"{version}.raw"
         subprocess.run(["mksquashfs", tree, image, "-noappend", "-quiet", "-no-progress", "-all-root"], check=True)
         return f"sha256-{hashlib.sha256(image.read_bytes()).hexdigest()}"
@@ -109,7 +119,9 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
     host = make_node(files=files, devices=devices, settings={"reboot": {"allow": False}})
     images.serve(host)
     one, two, bad = images.make("1"), images.make("2"), images.make("bad")
-    unfit = images.make("3", name="tool", release="ID=another")
+    # Neither can be compared before: nodeagent follows no link, and systemd-sysext knows an image by its file's name.
+    linked = images.make("3", name="tool", release="ID=another", linked=True)
+    misnamed = images.make("another")
 
     # The first image, with the unit that merges it.
     agent.apply(host, config("one", app=("1", one)))
@@ -121,10 +133,12 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
     agent.wait_done(host, "two")
     assert (host.read_text(VERSION), host.read_text("/run/app")) == ("2\n", "2\n")
 
-    # The unit does not run with the next one, and systemd-sysext ignores another.
+    # The unit does not run with the next one. systemd-sysext ignores one for another OS, and fails with one under
+    # another name.
     worse = {
         "bad": ({"app": ("bad", bad)}, "UnitUnhealthy"),
-        "unfit": ({"app": ("2", two), "tool": ("3", unfit)}, "ExtensionNotMerged"),
+        "linked": ({"app": ("2", two), "tool": ("3", linked)}, "ExtensionNotMerged"),
+        "misnamed": ({"app": ("2", two), "tool": ("another", misnamed)}, "JobFailed"),
     }
     for name, (named, reason) in worse.items():
         agent.apply(host, config(name, **named))
@@ -153,6 +167,40 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
     assert not host.exists(VERSION)
     assert not host.exists(PATH)
     assert host.reboots == 1, "the one of this test"
+
+
+@pytest.mark.long
+def test_an_image_for_another_os_is_refused_before_anything_is_written(
+    make_node: HostMaker, devices: Mapping[str, Path], images: Images
+) -> None:
+    host = make_node(devices=devices, settings={"reboot": {"allow": False}})
+    images.serve(host)
+    release = dict(line.split("=", 1) for line in host.read_text("/usr/lib/os-release").splitlines())
+    own, version = release["ID"], release["VERSION_ID"].strip('"')
+    unfit = {
+        "other": ("ID=another", f"ID is 'another', and this host has '{own}'"),
+        "older": (f"ID={own}\nVERSION_ID=1", f"VERSION_ID is '1', and this host has '{version}'"),
+        "foreign": ("ID=_any\nARCHITECTURE=alpha", "ARCHITECTURE is 'alpha'"),
+    }
+    for name, (text, cause) in unfit.items():
+        made = images.make(name, release=text)
+        agent.apply(host, config(name, app=(name, made)))
+        entry = agent.wait_outcome(host, name)
+        assert (entry["outcome"], entry["reason"]) == ("refused", "ExtensionUnfit"), entry
+        assert cause in host.run(["nodeagent", "status"], check=False).stdout
+        assert not host.exists(PATH)
+        # So does systemd itself.
+        host.write("/run/extensions/app.raw", (images.directory / f"{name}.raw").read_bytes())
+        host.run(["systemd-sysext", "refresh"], check=False)
+        assert not host.exists(VERSION)
+        host.run(["rm", "/run/extensions/app.raw"])
+
+    fit = images.make("fit", release=f'ID="{own}"\nVERSION_ID="{version}"')
+    agent.apply(host, config("fit", app=("fit", fit)))
+    agent.wait_done(host, "fit")
+    assert host.read_text(VERSION) == "fit\n"
+    assert "/run/nodeagent-extension-release" not in host.read_text("/proc/self/mountinfo")
+    assert not host.exists("/run/nodeagent-extension-release")
 
 
 @pytest.mark.long

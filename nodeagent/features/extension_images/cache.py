@@ -47,6 +47,10 @@ class ImageCache:
         """Return the bytes of an image that is here, None for one that is not."""
         return await asyncio.to_thread(_size, self._at(kept_at(image.digest)))
 
+    async def place(self, image: Image) -> str:
+        """Return the path of an image that is on this host: kept here, or where Ignition has put it."""
+        return image.path if await self.size(image) is None else kept_at(image.digest)
+
     async def fetch(self, image: Image) -> None:
         """Bring an image, unless it is here. Raises as ``Download.run``, and ``Refused`` (``ExtensionDigest``)."""
         if await self.size(image) is not None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a change of an image needs, which images are merged, and which kept files are not used any more."""
+"""What a change of an image needs, which images fit the host and are merged, and which kept files are not used any
+more."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from nodeagent.core.config.fetched import SEARCHED, STORES, SUFFIX, digest_at, fetched_of
 from nodeagent.core.config.machineconfig import LinkEntry, MachineConfig
+from nodeagent.core.config.problems import shown
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, reload, start
 
@@ -32,6 +34,17 @@ KEEP_UNUSED: Final = 2
 _MERGED = re.compile(r"/run/systemd/sysext/extensions/([^/:,\s]+)/")
 _OVERLAY: Final = " - overlay "
 _HIERARCHIES: Final = (" /usr ", " /opt ")
+
+_ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)")
+_ANY: Final = "_any"
+# The names of systemd for architectures, by those of uname(2). Another one is not compared.
+_ARCHITECTURES: Final = {
+    "x86_64": "x86-64",
+    "aarch64": "arm64",
+    "ppc64le": "ppc64-le",
+    "s390x": "s390x",
+    "riscv64": "riscv64",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +93,16 @@ def images(config: MachineConfig) -> Mapping[str, Image]:
 
 def merged_names(config: MachineConfig) -> Collection[str]:
     """Return the names under which systemd-sysext merges images of the config."""
-    links = {path: link for path, link in config.links.items() if path.rpartition("/")[0] in SEARCHED}
-    stored = fetched_of(config)
-    return sorted(
-        name_of(path)
-        for path, link in links.items()
-        if path.endswith(SUFFIX) and (link.source or link.target in stored)
-    )
+    return sorted(name for name, _ in named_images(config))
+
+
+def named_images(config: MachineConfig) -> Iterator[tuple[str, Image]]:
+    """Yield the images of the config that are merged, with the names under which systemd-sysext merges them."""
+    by_path = images(config)
+    for path, link in config.links.items():
+        image = by_path.get(path if link.source else link.target)
+        if image is not None and path.rpartition("/")[0] in SEARCHED and path.endswith(SUFFIX):
+            yield name_of(path), image
 
 
 def merged(mountinfo: str) -> frozenset[str] | None:
@@ -101,6 +117,41 @@ def merged(mountinfo: str) -> frozenset[str] | None:
     ]
     names = frozenset(match[1] for line in overlays for match in _MERGED.finditer(line))
     return names if names or not overlays else None
+
+
+def release_of(lines: Iterable[str]) -> Mapping[str, str]:
+    """Return the values of os-release(5), or of the extension-release of an image, by key."""
+    matches = (_ASSIGNMENT.fullmatch(line.strip()) for line in lines)
+    return {match[1]: match[2].strip().strip("\"'") for match in matches if match is not None}
+
+
+def unfit(extension: Mapping[str, str], host: Mapping[str, str], machine: str) -> str:
+    """Return why no systemd-sysext merges an image with this extension-release, "" if one may.
+
+    ``host`` is the os-release of the host, and ``machine`` its architecture as uname(2) has it.
+    """
+    # systemd-sysext itself fails on a host without it.
+    if not (own := host.get("ID")):
+        return ""
+    if (scope := extension.get("SYSEXT_SCOPE")) and "system" not in scope.split():
+        return f"SYSEXT_SCOPE is {shown(scope)}, without system"
+    built, here = extension.get("ARCHITECTURE"), _ARCHITECTURES.get(machine)
+    if built and here and built not in (_ANY, here):
+        return f"ARCHITECTURE is {shown(built)}, and this host has {here}"
+    if not (wanted := extension.get("ID")):
+        return "ID is missing"
+    if wanted == _ANY:
+        return ""
+    # Old versions do not look at ID_LIKE.
+    if wanted not in (own, *host.get("ID_LIKE", "").split()):
+        return f"ID is {shown(wanted)}, and this host has {shown(own)}"
+    # A level counts where both have one.
+    level = "SYSEXT_LEVEL"
+    key = level if extension.get(level) and host.get(level) else "VERSION_ID"
+    there, needed = host.get(key), extension.get(key)
+    if not there or there == needed:
+        return ""
+    return f"{key} is {shown(needed) if needed else 'missing'}, and this host has {shown(there)}"
 
 
 def surplus(files: Iterable[KeptFile], used: Collection[str], limit: int) -> Iterator[str]:

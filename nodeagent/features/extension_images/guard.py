@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The place of the images in the course of an update.
 
-They are fetched before the update waits for its turn. Then the update writes links to them, and the policy reloads
-systemd-sysext.service.
+They are fetched, and compared with the host, before the update waits for its turn. Then the update writes links to
+them, and the policy reloads systemd-sysext.service.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from nodeagent.core.plan.sides import NO_CONFIG
 from nodeagent.core.plan.steps import RemovePath, WritePath
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.features.extension_images.cache import ImageCache
-from nodeagent.features.extension_images.decide import UNIT, Image, images, merged, merged_names, name_of
+from nodeagent.features.extension_images.decide import UNIT, Image, images, merged, merged_names, name_of, named_images
 from nodeagent.features.extension_images.reasons import ExtensionImageReason
+from nodeagent.features.extension_images.release import why_unfit
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.host import UP, Units
 from nodeagent.update.ports.store import Store
@@ -44,7 +45,7 @@ def _mountinfo() -> str:
 
 
 class ImageGuard(Guard):
-    """``mountinfo`` returns the text of proc_pid_mountinfo(5)."""
+    """``mountinfo`` returns the text of proc_pid_mountinfo(5), and ``unfit`` what ``release.why_unfit`` does."""
 
     def __init__(
         self,
@@ -53,9 +54,12 @@ class ImageGuard(Guard):
         units: Units,
         load: Callable[[str], Awaitable[Desired]],
         mountinfo: Callable[[], str] = _mountinfo,
+        unfit: Callable[[str, str], Awaitable[str]] = why_unfit,
     ) -> None:
         self._cache, self._store, self._units, self._load = cache, store, units, load
-        self._mountinfo = mountinfo
+        self._mountinfo, self._unfit = mountinfo, unfit
+        # Names and digests that were compared with this OS. An update that waits asks again, for hours.
+        self._compared: set[tuple[str, str]] = set()
         # The current and the previous config of the last look for images that nothing needs.
         self._pruned = ("", "")
 
@@ -90,6 +94,20 @@ class ImageGuard(Guard):
         for image in _written(run.update):
             if not await self._cache.is_here(image.path, image.digest):
                 await self._cache.fetch(image)
+        # The next OS merges them, if there is one.
+        if run.update.target is None and await self._is_enabled(run.update.new):
+            await self._compare(run.update)
+
+    async def _compare(self, update: Update) -> None:
+        """Compare the images that the update writes with this OS. Raises ``Refused`` (``ExtensionUnfit``)."""
+        written = set(_written(update))
+        for name, image in named_images(update.new):
+            if image not in written or (name, image.digest) in self._compared:
+                continue
+            if cause := await self._unfit(await self._cache.place(image), name):
+                message = f"systemd-sysext would not merge the image {image}: in its extension-release, {cause}"
+                raise Refused(message, reason=ExtensionImageReason.EXTENSION_UNFIT)
+            self._compared.add((name, image.digest))
 
     async def before_disruption(self, run: Run) -> None:
         """Keep what is in the places of images by its digest, so that the store keeps a link to it for a revert."""

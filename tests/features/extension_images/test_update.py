@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.core.config.fetched import kept_at
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import LinkEntry, MachineConfig, UnitEntry
+from nodeagent.core.plan.deployment import OsTarget, target_to_dict
 from nodeagent.core.plan.policy import Entry, restart
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.features.extension_images.cache import ImageCache
@@ -23,6 +25,8 @@ from nodeagent.features.extension_images.reasons import ExtensionImageReason as 
 from nodeagent.features.extension_images.settings import ExtensionImageSettings
 from nodeagent.update.next.preflight import Preflight
 from nodeagent.update.ports.events import UpdateWaiting
+from nodeagent.update.run import Run, Update
+from nodeagent.update.stages.guard import Guard
 from nodeagent.update.states import Phase
 from tests.world import FakeStore, FakeUnit, FakeUnits, World, kill_points
 from tests.world.run import POLICY, Host, config, kinds
@@ -77,6 +81,10 @@ class ListedCache(ImageCache):
 class ImageHost(Host):
     cache: ListedCache | None = None
     ignored: set[str] = field(default_factory=set)
+    # Why images do not fit this host, by their names, and each comparison of one: the file, and whether the lease was
+    # held.
+    unfit: dict[str, str] = field(default_factory=dict)
+    compared: list[tuple[str, str, bool]] = field(default_factory=list)
 
     def mountinfo(self) -> str:
         """Return an overlay of what systemd-sysext has read."""
@@ -87,7 +95,24 @@ class ImageHost(Host):
 
     def guard(self) -> ImageGuard:
         assert self.cache is not None
-        return ImageGuard(self.cache, FakeStore(self.world), FakeUnits(self.world), self._load, self.mountinfo)
+        store, units = FakeStore(self.world), FakeUnits(self.world)
+        return ImageGuard(self.cache, store, units, self._load, self.mountinfo, self.why_unfit)
+
+    async def why_unfit(self, file: str, name: str) -> str:
+        self.compared.append((file, name, self.world.holder is not None))
+        return self.unfit.get(name, "")
+
+
+@dataclass
+class ClosedFor(Guard):
+    """No update may begin for some turns."""
+
+    turns: int
+
+    async def may_begin(self, run: Run) -> None:
+        if self.turns:
+            self.turns -= 1
+            raise Refused("closed", reason=Reason.EXTENSION_NOT_FETCHED)
 
 
 class Sysext(FakeUnit):
@@ -192,6 +217,53 @@ async def test_a_newer_config_ends_the_transfer(tmp_path: Path) -> None:
     assert (host.phase, link(host)) == (Phase.IDLE, kept_at(digest(1)))
 
 
+async def test_an_image_for_another_os_ends_the_update_before_anything_is_disrupted(tmp_path: Path) -> None:
+    host = await at(tmp_path)
+    host.unfit["app"] = "ID is 'fedora', and this host has 'debian'"
+    assert await to(host, with_image("b", 2)) == "refused"
+    entry = host.world.history[-1]
+    assert (entry.reason, host.actions(), host.world.holder) == (Reason.EXTENSION_UNFIT, [], None)
+    assert "app (sha256-000000000000): in its extension-release, ID is 'fedora'" in host.record.message
+    assert link(host) == kept_at(digest(1))
+    assert host.compared[-1] == (kept_at(digest(2)), "app", False)
+    host.unfit.clear()
+    assert await to(host, with_image("c", 3)) == "done"
+
+
+async def test_an_image_is_compared_by_the_name_of_its_link(tmp_path: Path) -> None:
+    host = await at(tmp_path, None)
+    stored = with_image("b", 1, "/opt/extensions/app/app-v1.raw")
+    named = LinkEntry("/etc/extensions/app.raw", "/opt/extensions/app/app-v1.raw")
+    assert await to(host, replace(stored, links={**stored.links, named.path: named})) == "done"
+    assert host.compared == [(kept_at(digest(1)), "app", False)]
+
+
+async def test_an_image_is_compared_once_while_an_update_waits(tmp_path: Path) -> None:
+    host = await at(tmp_path)
+    host.compared.clear()
+    closed = ClosedFor(5)
+    host.guards = [*host.guards, closed]
+    assert await to(host, with_image("b", 2)) == "done"
+    assert closed.turns == 0
+    assert host.compared == [(kept_at(digest(2)), "app", False)]
+
+
+@pytest.mark.parametrize("case", ["no merge", "another OS"])
+async def test_an_image_that_this_os_does_not_merge_is_not_compared(tmp_path: Path, case: str) -> None:
+    host = await at(tmp_path)
+    host.unfit["app"] = "ID is 'fedora', and this host has 'debian'"
+    host.compared.clear()
+    new = with_image("b", 2)
+    if case == "no merge":
+        host.world.units[UNIT].file = "disabled"
+    update = await prepared(host, new)
+    if case == "another OS":
+        target = target_to_dict(OsTarget(kernel_arguments=("quiet",)))
+        update.record = replace(update.record, os=replace(update.record.os, target=target))
+    await host.guard().fetch(cast(Run, SimpleNamespace(update=update)))
+    assert host.compared == []
+
+
 async def test_an_image_that_is_not_merged_is_reverted(tmp_path: Path) -> None:
     host = await at(tmp_path, None)
     host.ignored = {"app"}
@@ -236,11 +308,14 @@ async def test_a_host_that_fetches_nothing_refuses_the_config(tmp_path: Path) ->
     assert host.record.reason == "Unreconcilable", "without the feature, too"
 
 
-async def plan_of(host: ImageHost, new: MachineConfig) -> dict[str, Any]:
+async def prepared(host: ImageHost, new: MachineConfig) -> Update:
     preflight = Preflight(host.ports(), host.limits, (), host._policy, host.on_drift, host._view)
     known = [await host._load(host.world.current)]
-    update = await preflight.prepare(await host._load(host.add(new)), known, dirty=False, first=False)
-    return await plan_answer(host.ports(), update, diff=False, private=False)
+    return await preflight.prepare(await host._load(host.add(new)), known, dirty=False, first=False)
+
+
+async def plan_of(host: ImageHost, new: MachineConfig) -> dict[str, Any]:
+    return await plan_answer(host.ports(), await prepared(host, new), diff=False, private=False)
 
 
 async def notes(host: ImageHost, new: MachineConfig) -> list[str]:
