@@ -36,14 +36,14 @@ def answer(schema: str, kind: type[Any], printed: Mapping[str, list[str]], level
     who = f"Printed by {about}." if about else "Printed on standard error by every command with `--json` that fails."
     # Text before the first empty line; a class without one has that of its base.
     words = f"{kind.__doc__} " if "__doc__" in vars(kind) and kind.__doc__ else ""
-    return f"{level} {code(schema)}\n\n{words}{who}\n\n{table(HEAD, rows(msgspec.json.schema(kind)))}"
+    return f"{level} {code(schema)}\n\n{words}{who}\n\n{table(HEAD, rows(_schemas.document(schema, kind)))}"
 
 
 def keys(listed: Mapping[str, Any]) -> str:
     found = []
     for name, kind in listed.items():
         made = msgspec.defstruct("Added", [(name, kind)])
-        found += list(rows(msgspec.json.schema(made)))
+        found += list(rows(_schemas.document("", made)))
     return table(HEAD, found)
 
 
