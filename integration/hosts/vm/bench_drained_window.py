@@ -3,9 +3,9 @@
 
     .venv/bin/pytest -s integration/hosts/vm/bench_drained_window.py
 
-Prints one JSON object. Both go from A to the same image, on machines that go on from the same frozen guest, one after
-the other. The image is B and 700 MB that A has not, as much as a whole image of Fedora CoreOS has. The window begins
-where work would be taken off the node, and ends when the new OS serves:
+Prints one JSON object for each back end. Both orders go from A to the same image, on machines that go on from the same
+frozen guest, one after the other. The image is B and 700 MB that A has not, as much as a whole image of Fedora CoreOS
+has. The window begins where work would be taken off the node, and ends when the new OS serves:
 
 - `ours`: from the moment the agent's journal has it in the phase Leasing until it has the update as done, which
   includes the verification after the boot.
@@ -13,7 +13,7 @@ where work would be taken off the node, and ends when the new OS serves:
   adapter and the same stand-in doing the work, with no file to write and nothing verified. The best case of that order.
 
 To drain takes no time here: there is no cluster, and it would be the same for both. The registry is a disk of the
-guest, so what a network would add to `drain_first` is not in it; rpm-ostreed runs already in both.
+guest, so what a network would add to `drain_first` is not in it; rpm-ostreed, where there is one, runs already in both.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ import pytest
 
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
-from integration.hosts.ostree.test_adapter import SCRIPT
+from integration.hosts.ostree.test_adapter import SCRIPT, script
 from integration.hosts.vm import nodes
 from integration.hosts.vm.conftest import VmMaker
 from integration.hosts.vm.registry_disk import RegistryDisk
+from integration.hosts.vm.virtual_machine import Vm
+from integration.trees.image_registry import Published
 from integration.trees.tree import A, B, Part
 
 LIMIT = 0.5  # of the project
@@ -54,10 +56,30 @@ def test_drained_window(
     make_registry: Callable[..., RegistryDisk], make_node: VmMaker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shelf = make_registry(A, BIG)
-    image = shelf.of(BIG)
 
-    node = make_node(media=shelf)
-    node.run(["systemctl", "start", "rpm-ostreed"], timeout=nodes.WAIT)
+    def make() -> Vm:
+        node = make_node(media=shelf)
+        node.run(["systemctl", "start", "rpm-ostreed"], timeout=nodes.WAIT)
+        return node
+
+    _measure("rpm-ostree", make, shelf.of(BIG), SCRIPT, capsys)
+
+
+@pytest.mark.timeout(TIMEOUT)
+def test_drained_window_of_a_host_of_bootc(
+    make_bootc_shelf: Callable[..., RegistryDisk],
+    make_bootc_node: Callable[[RegistryDisk], Vm],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The pull and the deployment are real, and so is the registry, a program of the guest."""
+    shelf = make_bootc_shelf(A, BIG)
+    _measure("bootc", lambda: make_bootc_node(shelf), shelf.of(BIG), script("bootc", "Bootc"), capsys)
+
+
+def _measure(
+    back_end: str, make: Callable[[], Vm], image: Published, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = make()
     started = time.monotonic()
     agent.apply(node, updates.config("b", image))
     agent.wait_done(node, "b", TIMEOUT)
@@ -68,11 +90,10 @@ def test_drained_window(
     ours = times[-1][0] - leased
     node.close()
 
-    node = make_node(media=shelf)
-    node.write("/run/adapter.py", SCRIPT)
+    node = make()
+    node.write("/run/adapter.py", program)
     python = ["/usr/lib/nodeagent/bin/python3", "-BIS", "/run/adapter.py"]
     node.run(["systemctl", "stop", agent.UNIT], timeout=nodes.WAIT)
-    node.run(["systemctl", "start", "rpm-ostreed"], timeout=nodes.WAIT)
     started = time.monotonic()
     staged = json.loads(node.run([*python, "stage", image.by_digest], timeout=TIMEOUT).stdout)
     assert staged[0][0] == image.digest, staged
@@ -88,6 +109,7 @@ def test_drained_window(
     ratio = ours / drain_first
     result = {
         "schema": "nodeagent/bench-drained-window/v1",
+        "back_end": back_end,
         "accelerator": node.hardware.accel,
         "payload_bytes": FILES * SIZE,
         "ours_seconds": round(ours, 1),

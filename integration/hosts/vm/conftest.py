@@ -291,28 +291,49 @@ def bootc_tree(package: Path, bootc_repo: BootcMachineRepo) -> Callable[[Tree], 
 
 
 @pytest.fixture(scope="session")
-def bootc_shelf(bootc_repo: BootcMachineRepo, bootc_tree: Callable[[Tree], Tree]) -> Iterator[RegistryDisk]:
+def make_bootc_shelf(
+    bootc_repo: BootcMachineRepo, bootc_tree: Callable[[Tree], Tree]
+) -> Iterator[Callable[..., RegistryDisk]]:
+    """Makes registries of nodes with bootc, with an image of each tree."""
+    with contextlib.ExitStack() as stack:
+
+        def make(*trees: Tree) -> RegistryDisk:
+            made = required(lambda: bootc_disk.make(bootc_repo, [bootc_tree(tree) for tree in trees]))
+            stack.callback(made.disk.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def bootc_shelf(make_bootc_shelf: Callable[..., RegistryDisk]) -> RegistryDisk:
     """The registry of the nodes with bootc: A, B and BAD."""
-    made = required(lambda: bootc_disk.make(bootc_repo, [bootc_tree(tree) for tree in (A, B, BAD)]))
-    yield made
-    made.disk.close()
+    return make_bootc_shelf(A, B, BAD)
 
 
 @pytest.fixture
-def bootc_node(
+def make_bootc_node(
     request: pytest.FixtureRequest,
     bootc_repo: BootcMachineRepo,
     bootc_tree: Callable[[Tree], Tree],
-    bootc_shelf: RegistryDisk,
     say: Callable[[str], None],
-) -> Iterator[Vm]:
-    """A node that bootc updates, installed from the real image of A, on XFS, as `node`."""
+) -> Iterator[Callable[[RegistryDisk], Vm]]:
+    """Makes nodes that bootc updates, installed from the real image of A, on XFS, as `node`, with a registry."""
     accel, tree = _accelerator(bootc_repo), bootc_tree(A)
     with contextlib.ExitStack() as stack:
-        yield _node(
-            *(stack, request.node, bootc_repo, tree, bootc_shelf, "xfs", accel, say),
-            pulled=lambda: bootc_disk.pulled(bootc_repo, tree),
-        )
+
+        def make(media: RegistryDisk) -> Vm:
+            return _node(
+                *(stack, request.node, bootc_repo, tree, media, "xfs", accel, say),
+                pulled=lambda: bootc_disk.pulled(bootc_repo, tree),
+            )
+
+        yield make
+
+
+@pytest.fixture
+def bootc_node(make_bootc_node: Callable[[RegistryDisk], Vm], bootc_shelf: RegistryDisk) -> Vm:
+    return make_bootc_node(bootc_shelf)
 
 
 def _accelerator(ostree_repo: OstreeRepo) -> str:
