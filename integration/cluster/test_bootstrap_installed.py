@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,14 +79,17 @@ def test_a_host_joins(signing: Cluster, reachable: Path, make_node: HostMaker, t
     wants = host.root / "etc/systemd/system/timers.target.wants"
     wants.mkdir(parents=True, exist_ok=True)
     (wants / TIMER).symlink_to(f"/usr/lib/systemd/system/{TIMER}")
-    host.boot()
-    agent.wait_daemon(host)
-    main = host.unit(agent.UNIT, "MainPID")["MainPID"]
+    with ThreadPoolExecutor(1) as beside:
+        # On a slow host the request is made before the boot is complete, which it is not until the approval.
+        approval = beside.submit(lambda: joining.decide(joining.wait_request()))
+        host.boot()
+        agent.wait_daemon(host)
+        main = host.unit(agent.UNIT, "MainPID")["MainPID"]
+        approval.result()
     signing.node(node)
     controller = Controller(signing, node)
     controller.make(config := f"rendered-{node}")
     controller.desire(config)
-    joining.decide(joining.wait_request())
     until(lambda: controller.notes().get("currentConfig") == config, host, controller)
     assert host.unit(agent.UNIT, "MainPID")["MainPID"] == main
     assert host.unit(SERVICE, "Result")["Result"] == "success"
