@@ -48,6 +48,7 @@ CPE |= {"expat": "libexpat_project:libexpat", "libyaml": "pyyaml:libyaml"}
 
 # Of packages whose metadata has a name that is no SPDX expression.
 SPDX = {"Apache 2.0": "Apache-2.0"}
+SPDX |= {"BSD": "BSD-3-Clause"}  # msgspec 0.19
 LICENSE_FILE = re.compile(r"(LICEN[CS]E|COPYING|NOTICE)")
 
 
