@@ -77,6 +77,7 @@ def process(
 ) -> Path:
     directory = root / f"proc/{number}"
     put(root, f"proc/{number}/stat", stat(number, comm))
+    put(root, "proc/stat", "btime 1\n")  # psutil 6 reads it of each process
     put(root, f"proc/{number}/cmdline", "".join(f"{word}\0" for word in words))
     put(root, f"proc/{number}/environ", "ETCD_NAME=from-env\0SECRET=x\0")
     put(root, f"proc/{number}/status", f"Name:\t{comm}\nState:\tS (sleeping)\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
