@@ -80,7 +80,8 @@ class MemoryApi:
         loop = asyncio.get_running_loop()
         end = loop.time() + float(query["timeoutSeconds"])
         try:
-            while (left := end - loop.time()) > 0:
+            # A loop of virtual time has a resolution, by which it may never get to the end.
+            while (left := end - loop.time()) > 0.001:
                 try:
                     async with asyncio.timeout(min(BOOKMARKS, left)):
                         line = await queue.get()
