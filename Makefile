@@ -232,7 +232,7 @@ bench-rollout: venv ## what clients notice while changes go through a control pl
 	@$(BIN)/python -m integration.bench.rollout
 
 bench-fleet: venv ## what a fleet costs its API server while it waits, is updated and rests, also of thousands; some minutes
-	@$(BIN)/python -m integration.bench.fleet --server 30,60,120
+	@$(BIN)/python -m integration.bench.fleet --server 30,120,300
 
 bench-flood: venv ## how much longer an update takes while users read the history without end, on a test host; a minute
 	@$(BIN)/python -m integration.bench.flood
