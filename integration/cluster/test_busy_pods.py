@@ -17,6 +17,7 @@ from integration.cluster.other_holders import client_of, lease_of
 from integration.cluster.sim_node import SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
+from nodeagent.features.busy_pods.events import BusyPod
 from nodeagent.features.busy_pods.guard import BusyGuard
 from nodeagent.features.busy_pods.pods import KubeBusyPods
 from nodeagent.features.busy_pods.settings import BusyPodSettings
@@ -28,7 +29,7 @@ from nodeagent.update.ports.events import UpdateWaiting
 from nodeagent.update.stages.coordination import Coordination
 from nodeagent.update.states import Phase
 from tests.features.busy_pods.selectors import INVALID, VALID
-from tests.world import FakePower, FakeStore
+from tests.world import FakePower, FakeReporter, FakeStore
 from tests.world.run import config
 
 BEFORE = config("before", {"/etc/app/x": "1"})
@@ -46,14 +47,15 @@ class Pods:
     member: SimNode
     settings: BusyPodSettings = field(default_factory=lambda: SETTINGS)
 
-    async def running(self) -> Sequence[str]:
+    async def running(self) -> Sequence[BusyPod]:
         assert self.member.side is not None
         return await KubeBusyPods(self.member.side.client, self.member.node, self.settings).running()
 
 
 class BusyNode(SimNode):
     def build(self) -> Loop:
-        self.guards = [BusyGuard(Pods(self), FakeStore(self.world), SystemClock(), FakePower(self.world).boot_id)]
+        boot_id, reporter = FakePower(self.world).boot_id, FakeReporter(self.world)
+        self.guards = [BusyGuard(Pods(self), FakeStore(self.world), SystemClock(), boot_id, reporter)]
         return super().build()
 
     def coordination(self, report: Callable[[Holder | None], None] = lambda _: None) -> Coordination:
@@ -82,7 +84,7 @@ async def scene(cluster: Cluster, node: str, client: KubeClient) -> AsyncIterato
 async def running(scene: Scene, *selectors: str, **settings: Any) -> list[str]:
     about = BusyPodSettings(selectors=selectors, **settings)
     found = await KubeBusyPods(scene.client, scene.node, about).running()
-    return [name.removeprefix(f"{scene.namespace}/") for name in found]
+    return [str(pod).removeprefix(f"{scene.namespace}/") for pod in found]
 
 
 @pytest.mark.parametrize("selector", VALID)

@@ -188,7 +188,7 @@ async def everything(client: KubeClient, node: str) -> None:
     gates = KubeGates(client, node, controls_node=True)
     await gates.check()
     busy = KubeBusyPods(client, node, BusyPodSettings(selectors=("job notin (image)",)))
-    assert f"default/{node}" in await busy.running()
+    assert f"default/{node}" in map(str, await busy.running())
     slots = KubeSlots(client, HostIdentity(node, "host-a"), SlotPool(node, SlotKind.DISRUPT, 1), SystemClock())
     paused = KubeSlots(
         client, HostIdentity(node, "host-a"), SlotPool(f"{node}-p", SlotKind.DISRUPT, 1, 1), SystemClock()

@@ -58,7 +58,7 @@ class Disruption:
     """What an operator does with this node, or is about to do, while every update waits.
 
     ``since`` is "" while it is planned. ``until`` is "" without an end. ``drain_by`` is the deadline of its drain, and
-    ``then`` what follows after that.
+    ``then`` what follows after that. ``waits`` is why it cannot go on now.
     """
 
     requester: str
@@ -70,6 +70,7 @@ class Disruption:
     drained: bool = False
     drain_by: str = ""
     then: str = ""
+    waits: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ ALERTS = (Path(__file__).parents[2] / "docs/examples/alerts.yaml").read_text(enc
 NOT_SHOWN = {
     "nodeagent_bootloader_info": "versions, for a table of one's own",
     "nodeagent_bootloader_refuses_kernel": "the update is refused, which is shown",
+    "nodeagent_busy_pods": "nodeagent status names them; that a host waits is shown",
     "nodeagent_config_info": "names, for a join; whether they are the same is shown",
     "nodeagent_deployment_info": "versions, for a table of one's own",
     "nodeagent_drift_start_timestamp_seconds": "nodeagent status shows it; that there is drift is shown",

@@ -37,7 +37,7 @@ CONTRACT = {
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
     "deployments", "os_changes", "bootloader", "lease", "drain", "fence", "daemon", "current_digest",
     "desired_digest", "target", "reboot", "left_out", "reboot_request", "reboot_required",
-    "trial",
+    "trial", "busy_pods",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from nodeagent.core.plan.change import Plan
 from nodeagent.door import Base, Door, Feature
 from nodeagent.errors import InvalidInput
+from nodeagent.features.busy_pods.events import STATUS, VIEWS
 from nodeagent.features.busy_pods.reasons import BusyReason
 from nodeagent.features.busy_pods.settings import BusyPodSettings
 from nodeagent.settings.schema import Settings
@@ -48,7 +49,7 @@ def _open(base: Base) -> Feature:
     def use(settings: Settings) -> None:
         pods.settings = settings.of(BusyPodSettings)
 
-    guard = BusyGuard(pods, base.store, base.clock, base.ports.power.boot_id)
+    guard = BusyGuard(pods, base.store, base.clock, base.ports.power.boot_id, base.reporter)
     return Feature(use=use, guard=guard, at_rest=guard.rest)
 
 
@@ -57,6 +58,8 @@ DOOR: Final = Door(
     page="usage/busy-pods.md",
     settings=(BusyPodSettings,),
     reasons=BusyReason,
+    events=VIEWS,
+    status=STATUS,
     check_request=_check_request,
     open=_open,
 )

@@ -15,11 +15,11 @@ from typing import Final, Protocol
 import msgspec
 
 from nodeagent import typed
-from nodeagent.core.enumerated import enumerated
 from nodeagent.errors import AgentError, Refused
+from nodeagent.features.busy_pods.events import BusyPod, BusyPodsFound, HeldByPods
 from nodeagent.features.busy_pods.reasons import BusyReason
 from nodeagent.features.busy_pods.settings import BusyPodSettings
-from nodeagent.update.ports.host import Clock
+from nodeagent.update.ports.host import Clock, Reporter
 from nodeagent.update.ports.store import Notes
 from nodeagent.update.run import Run, Update
 from nodeagent.update.stages.guard import Guard
@@ -35,13 +35,6 @@ WRITE_EVERY: Final = 300.0
 
 # Seconds without a check after which a wait counts no further. The pauses between two checks are a minute at most.
 UNSEEN: Final = 900.0
-
-
-def held_message(pods: Sequence[str], longest: float) -> str:
-    """Return why the update waits. ``pods`` are NAMESPACE/NAME; ``longest`` is the setting, in seconds."""
-    count = "1 pod holds" if len(pods) == 1 else f"{len(pods)} pods hold"
-    bound = f", for {longest:g} s at most" if longest else ""
-    return f"{count} the work on this node off{bound}: {enumerated(pods)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +71,22 @@ def held_of(text: str) -> HeldWork | None:
 class BusyPods(Protocol):
     settings: BusyPodSettings
 
-    async def running(self) -> Sequence[str]:
-        """Return NAMESPACE/NAME of the pods that hold work off, sorted. Raises ``Refused`` if that is not known."""
+    async def running(self) -> Sequence[BusyPod]:
+        """Return the pods that hold work off, sorted. Raises ``Refused`` if that is not known."""
         ...
 
 
 class BusyGuard(Guard):
     """``boot_id`` returns the identity of this boot."""
 
-    def __init__(self, pods: BusyPods, notes: Notes, clock: Clock, boot_id: Callable[[], str]) -> None:
+    def __init__(
+        self, pods: BusyPods, notes: Notes, clock: Clock, boot_id: Callable[[], str], reporter: Reporter
+    ) -> None:
         self._pods = pods
         self._wait = _Wait(notes, clock, boot_id)
+        self._reporter = reporter
+        # Whether the status has pods.
+        self._shown = False
         # What the settings let begin although pods run.
         self._overrun = ""
 
@@ -102,24 +100,28 @@ class BusyGuard(Guard):
             pods = await self._pods.running()
         except AgentError as error:
             return [note, f"busy pods: {error.message}"]
-        return [note, f"busy pods: {held_message(pods, settings.longest_wait)}"] if pods else [note]
+        return [note, f"busy pods: {HeldByPods(tuple(pods), settings.longest_wait).message}"] if pods else [note]
 
     async def permit_begin(self, work: str, options: Mapping[str, str]) -> None:
         """Raises ``Refused`` (``BusyPods``), and as ``BusyPods.running``."""
         self._overrun = ""
         if options.get(OPTION) or not self._pods.settings.selectors:
+            self._show(None)
             return
         pods = await self._pods.running()
         if not pods:
+            self._show(None)
             await self._wait.end()
             return
         longest = self._pods.settings.longest_wait
-        message = held_message(pods, longest)
+        held = HeldByPods(tuple(pods), longest)
         # Counted only where the wait has an end: without one, nothing is written to the store.
         if longest and await self._wait.waited(work) >= longest:
-            self._overrun = message
+            self._show(None)
+            self._overrun = held.message
             return
-        error = Refused(message, reason=BusyReason.BUSY_PODS)
+        self._show(held)
+        error = Refused(held.message, reason=BusyReason.BUSY_PODS)
         # The pods change, and the wait is the same.
         error.subject = "pods"
         raise error
@@ -139,11 +141,16 @@ class BusyGuard(Guard):
             run.report_failure("busy pods", f"continuing: {error.message}", error.reason)
             return
         if pods:
-            raise Refused(held_message(pods, 0), reason=BusyReason.BUSY_PODS)
+            raise Refused(HeldByPods(tuple(pods), 0).message, reason=BusyReason.BUSY_PODS)
 
     async def rest(self) -> float | None:
         """Forget what waited, when nothing has for a while. Return the seconds until it may be forgotten."""
         return await self._wait.forget()
+
+    def _show(self, held: HeldByPods | None) -> None:
+        if held is not None or self._shown:
+            self._reporter.emit(BusyPodsFound(held))
+            self._shown = held is not None
 
 
 class _Wait:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Required, TypedDict
 
 from nodeagent.core.coordination.kube_objects import NamespacedMeta, PodStatus
 from nodeagent.errors import AgentError, Refused
+from nodeagent.features.busy_pods.events import BusyPod
 from nodeagent.features.busy_pods.reasons import BusyReason
 from nodeagent.features.busy_pods.settings import BusyPodSettings
 from nodeagent.kube.errors import ServerFault
@@ -48,16 +49,17 @@ class KubeBusyPods:
         self._timeout = timeout
         self.settings = settings
 
-    async def running(self) -> Sequence[str]:
-        """Return the pods as NAMESPACE/NAME, sorted.
+    async def running(self) -> Sequence[BusyPod]:
+        """Return the pods, sorted.
 
         Raises ``Refused`` (``BusyPodsUnknown``) without a usable answer, and ``KubeForbidden``.
         """
-        if self._client is None or not self.settings.selectors:
+        selectors = self.settings.selectors
+        if self._client is None or not selectors:
             return ()
         try:
             async with asyncio.timeout(self._timeout):
-                lists = [await self._matching(self._client, selector) for selector in self.settings.selectors]
+                lists = [await self._matching(self._client, selector) for selector in selectors]
         except TimeoutError:
             raise _unknown(f"no answer in {self._timeout:g} s") from None
         except Refused:
@@ -65,8 +67,11 @@ class KubeBusyPods:
             raise
         except AgentError as fault:
             raise _unknown(fault.message) from fault
-        names = {pod["uid"]: f"{pod['namespace']}/{pod['name']}" for pods in lists for pod in pods}
-        return sorted(names.values())
+        found: dict[str, BusyPod] = {}
+        for selector, pods in zip(selectors, lists, strict=True):
+            for pod in pods:
+                found.setdefault(pod["uid"], BusyPod(pod["namespace"], pod["name"], selector))
+        return sorted(found.values())
 
     async def _matching(self, client: KubeClient, selector: str) -> Sequence[NamespacedMeta]:
         fields = ",".join((f"spec.nodeName={self._node}", *(f"status.phase!={phase}" for phase in FINISHED)))

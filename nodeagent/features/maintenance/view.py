@@ -142,6 +142,7 @@ def _disruption(part: MaintenanceStatus, status: Status) -> Disruption:
         drained=bool(note.drained),
         drain_by=note.drain_by,
         then="the maintenance goes on without the drain",
+        waits=part.waits,
     )
 
 

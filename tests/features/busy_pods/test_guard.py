@@ -13,6 +13,7 @@ import pytest
 from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import Refused
+from nodeagent.features.busy_pods.events import BusyPod
 from nodeagent.features.busy_pods.guard import NOTE, BusyGuard, HeldWork, held_of, held_text
 from nodeagent.features.busy_pods.reasons import BusyReason
 from nodeagent.features.busy_pods.settings import BusyPodSettings
@@ -33,20 +34,20 @@ UNKNOWN = Refused("it is not known which pods run on this node", reason=BusyReas
 
 @dataclass
 class FakePods:
-    """Implements ``guard.BusyPods``. ``answers`` are given one after the other, the last one without end. ``asked`` has
-    whether the slot was held at each request."""
+    """Implements ``guard.BusyPods``. ``answers`` (NAMESPACE/NAME) are given one after the other, the last one without
+    end. ``asked`` has whether the slot was held at each request."""
 
     around: Around
     answers: list[Sequence[str] | Refused]
     settings: BusyPodSettings = field(default_factory=lambda: BusyPodSettings(selectors=("app=backup",)))
     asked: list[bool] = field(default_factory=list)
 
-    async def running(self) -> Sequence[str]:
+    async def running(self) -> Sequence[BusyPod]:
         self.asked.append(bool(self.around.slot))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Refused):
             raise answer
-        return answer
+        return [BusyPod(*pod.split("/"), self.settings.selectors[0]) for pod in answer]
 
 
 @dataclass
@@ -58,7 +59,7 @@ class BusyHost(ClusterHost):
 
     def ports(self) -> Ports:
         ports = super().ports()
-        guard = BusyGuard(self.busy, ports.store, ports.clock, ports.power.boot_id)
+        guard = BusyGuard(self.busy, ports.store, ports.clock, ports.power.boot_id, ports.reporter)
         ports.coordination.guards = [*ports.coordination.guards, guard]
         return replace(ports, guards=[guard])
 
@@ -235,7 +236,7 @@ async def test_what_waited_is_forgotten_when_nothing_waits() -> None:
     host = await started()
     longest(host, 3600)
     ports = host.ports()
-    guard = BusyGuard(host.busy, ports.store, ports.clock, ports.power.boot_id)
+    guard = BusyGuard(host.busy, ports.store, ports.clock, ports.power.boot_id, ports.reporter)
     assert await guard.rest() is None
     host.answers(("ci/a",))
     with pytest.raises(Refused):

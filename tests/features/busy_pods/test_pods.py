@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from nodeagent.errors import AgentError
+from nodeagent.features.busy_pods.events import BusyPod
 from nodeagent.features.busy_pods.pods import KubeBusyPods
 from nodeagent.features.busy_pods.settings import BusyPodSettings
 from nodeagent.kube.client import KubeClient
@@ -38,7 +39,7 @@ async def read(
         async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
             found: Sequence[str] | str
             try:
-                found = await KubeBusyPods(client, "n", about, timeout).running()
+                found = [str(pod) for pod in await KubeBusyPods(client, "n", about, timeout).running()]
             except AgentError as error:
                 assert SECRET not in error.message
                 found = f"{error.reason}: {error.message}"
@@ -66,6 +67,14 @@ async def test_the_server_filters_by_node_phase_and_labels(tmp_path: Path) -> No
 async def test_a_pod_of_two_selectors_counts_once(tmp_path: Path) -> None:
     found, queries = await read(tmp_path, listed(pod("a")), selectors=("a in (b, c)", "!d"))
     assert (found, [query["labelSelector"] for query in queries]) == (["ci/a"], [["a in (b, c)"], ["!d"]])
+
+
+async def test_each_pod_has_the_first_selector_that_matches_it(tmp_path: Path) -> None:
+    async with serving(listed(pod("b")), listed(pod("a"), pod("b"))) as server:
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
+        async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock()) as client:
+            found = await KubeBusyPods(client, "n", BusyPodSettings(selectors=("x", "y"))).running()
+    assert found == [BusyPod("ci", "a", "y"), BusyPod("ci", "b", "x")]
 
 
 async def test_pods_of_other_namespaces_hold_nothing(tmp_path: Path) -> None:
@@ -101,7 +110,7 @@ async def test_many_pods_come_in_parts(tmp_path: Path) -> None:
 
 
 async def test_without_selectors_nothing_is_requested(tmp_path: Path) -> None:
-    assert await read(tmp_path, listed(pod("a")), selectors=()) == ((), [])
+    assert await read(tmp_path, listed(pod("a")), selectors=()) == ([], [])
 
 
 def without(key: str) -> dict[str, Any]:
@@ -163,4 +172,4 @@ async def test_another_selector_counts_from_the_next_check_on(tmp_path: Path) ->
             pods = KubeBusyPods(client, "n", BusyPodSettings(selectors=("a",)))
             assert await pods.running() == []
             pods.settings = BusyPodSettings(selectors=("b",))
-            assert await pods.running() == ["ci/a"]
+            assert await pods.running() == [BusyPod("ci", "a", "b")]
