@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodeagent import installed
@@ -225,7 +226,10 @@ class Door:
     # Once that of a feature has staged an OS, that one is asked first, with True. It leaves this host to another one if
     # only that can serve it now, and refuses with the reason what it cannot do here.
     deployments: Callable[[Units, Settings, bool], Awaitable[Deployments | None]] | None = None
-    # Returns the same for the check of an installation, by any user and without the daemon. Raises ``AgentError``.
+    # Returns whether it could serve a host that runs this tree, the directory of a deployment. Blocks.
+    serves_tree: Callable[[Path], bool] | None = None
+    # Returns the same as ``deployments`` for the check of an installation, by any user and without the daemon. Raises
+    # ``AgentError``.
     os_service: Callable[[Bus, bool], Awaitable[OsService | None]] | None = None
     open: Callable[[Base], Feature] | None = None
 

@@ -85,6 +85,7 @@ class Reason(ReasonEnum):
     COMMAND_TIMED_OUT = "CommandTimedOut", Kind.FAULT, "journalctl -u of the named unit shows where the command hangs; then apply the config again", "A program that the agent started for a step did not end in time, and was stopped."
     REGISTRY_UNREACHABLE = "RegistryUnreachable", Kind.RETRY, "check network, proxy and the registry from this host; the agent retries", "The registry of the image does not answer."
     IMAGE_BROKEN = "ImageBroken", Kind.FAULT, "that image is no OS that boots here (the message says why); correct it, then osImageURL", "The image was pulled and is no OS that this host can boot."
+    IMAGE_UNSERVED = "ImageUnserved", Kind.FAULT, "build one of the programs of the message into the image, then name the new image in osImageURL", "The new image has no program that could update the OS again, or take this update back."
     NO_BOOT_ENTRY = "NoBootEntry", Kind.RETRY, "ls /boot/loader/entries and findmnt /boot: mount it, then ostree admin status must work", "The boot entry of a deployment cannot be found, mostly because /boot is not mounted."
     IMAGE_NOT_FOUND = "ImageNotFound", Kind.FAULT, "the registry has no such image (or digest): correct osImageURL, or push it", "The registry answers, and does not have the image."
     UNAUTHORIZED = "Unauthorized", Kind.FAULT, "correct the pull secret (/var/lib/kubelet/config.json) in the config; skopeo login tests it", "The registry refuses the image to the credentials of this host."

@@ -27,6 +27,8 @@ from integration.trees.tree import A, B, Part, Tree
 from nodeagent.update.ports.events import DeploymentsServed
 
 C = Tree("41.7.0", {**B.files, "/usr/share/third": "third\n"}, B.units)
+# With the agent, and nothing that serves deployments.
+ALONE = Tree("41.8.0", B.files, B.units)
 
 
 @pytest.fixture
@@ -47,6 +49,8 @@ class Move:
         self._with_daemon = (*self._common, parts.stand_in({"REGISTRY": REGISTRY}))
         self.a = self._by_daemon(A, self._with_daemon)
         self.b = self._by_daemon(B, self._common)
+        self._alone = (parts.package(package),)
+        self.by_daemon_alone = self._by_daemon(ALONE, self._alone)
 
     def _by_daemon(self, tree: Tree, more: Sequence[Part]) -> Published:
         return self._folder.publish(self._repo.commit(tree.having(*more)), IMAGE, tree.version)
@@ -54,6 +58,9 @@ class Move:
     def by_libostree(self, tree: Tree, *, daemon: bool) -> Published:
         more = self._with_daemon if daemon else self._common
         return self._images.publish(self._repo.commit(tree.having(*more)), IMAGE)
+
+    def by_libostree_alone(self) -> Published:
+        return self._images.publish(self._repo.commit(ALONE.having(*self._alone)), IMAGE)
 
     def start(self) -> OstreeHost:
         shares = {REGISTRY: self._folder.folder, parts.SERVED: self._images.folder}
@@ -88,15 +95,20 @@ def has_daemon(node: OstreeHost) -> bool:
 
 @pytest.mark.slow
 def test_from_rpm_ostree_to_bootc_and_on(node: OstreeHost, move: Move) -> None:
+    # Nothing in the boot of this one could verify it.
+    agent.apply(node, updates.config("alone", move.by_daemon_alone))
+    refused(node, "bootc, rpm-ostree", "ImageUnserved", current="a", reboots=0)
     # rpm-ostree stages it, and there is none in the boot that verifies it.
-    agent.apply(node, updates.config("b", move.b))
+    updates.apply_again(node, updates.config("b", move.b))
     updates.wait_updated(node, "b", B)
     assert not has_daemon(node)
     (served,) = updates.logged(node, DeploymentsServed)
     assert served["MESSAGE"] == "bootc serves the deployments from now on: rpm-ostree cannot any more"
+    agent.apply(node, updates.config("alone", move.by_libostree_alone()))
+    refused(node, "bootc, rpm-ostree", "ImageUnserved", current="b", reboots=1)
     # What serves the host now does the next update, and goes on beside rpm-ostree.
     c = move.by_libostree(C, daemon=True)
-    agent.apply(node, updates.config("c", c, kernelArguments=["added=1"]))
+    updates.apply_again(node, updates.config("c", c, kernelArguments=["added=1"]))
     updates.wait_updated(node, "c", C)
     agent.apply(node, updates.config("d", c))
     updates.wait_updated(node, "d", C)
@@ -134,12 +146,14 @@ def test_what_rpm_ostree_added_does_not_move(node: OstreeHost, move: Move) -> No
     assert node.reboots == 3
 
 
-def refused(node: OstreeHost, what: str) -> None:
-    now = updates.wait_degraded(node, "ImageWithoutDaemon")
+def refused(
+    node: OstreeHost, what: str, reason: str = "ImageWithoutDaemon", *, current: str = "e", reboots: int = 1
+) -> None:
+    now = updates.wait_degraded(node, reason)
     assert what in now["message"]
-    assert now["current"] == "e"
+    assert now["current"] == current
     assert not node.exists(STAGED)
-    assert node.reboots == 1
+    assert node.reboots == reboots
 
 
 def replace_origin(node: OstreeHost, path: str, content: str) -> None:

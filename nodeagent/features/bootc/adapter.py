@@ -185,6 +185,9 @@ class Bootc(LibostreeBackEnd):
             await asyncio.to_thread(self._staged.set_legacy)
         if unmet(target, staged):
             raise incomplete(target, staged)
+        # The tree of the booted one is the reason of no refusal: it has to be left.
+        if target.image is not None:
+            await self._refuse_unserved(staged.id)
         # As rpm-ostree does. The kernel of such an image would start, and nothing after it.
         tree = await asyncio.to_thread(directory_of(self._root, staged.id).resolve)
         await self._units.check(tree)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from nodeagent.core.self_check import OsService
@@ -19,6 +20,12 @@ async def _deployments(units: Units, settings: Settings, chosen: bool) -> Deploy
     from nodeagent.features.bootc.host import is_ours
 
     return Bootc(units, min_free=_min_free(settings)) if await is_ours(units, chosen=chosen) else None
+
+
+def _serves_tree(tree: Path) -> bool:
+    from nodeagent.features.bootc.host import has_programs
+
+    return has_programs(tree)
 
 
 async def _os_service(bus: Bus, chosen: bool) -> OsService | None:
@@ -54,6 +61,7 @@ DOOR: Final = Door(
     reasons=BootcReason,
     recover=_recover,
     deployments=_deployments,
+    serves_tree=_serves_tree,
     os_service=_os_service,
     open=_open,
 )

@@ -7,6 +7,7 @@ bootc itself is not asked: it waits for locks.
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -58,7 +59,7 @@ async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = Fals
         return True
     if not await asyncio.to_thread((root / _BOOTED).exists):
         return False
-    able = await asyncio.to_thread(_has_programs, root)
+    able = await asyncio.to_thread(has_programs, root)
     if chosen and able and not await asyncio.to_thread(_is_layered, root):
         return True
     if not chosen and not able:
@@ -67,8 +68,10 @@ async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = Fals
     return (await services.state(DAEMON)).load == "not-found"
 
 
-def _has_programs(root: Path) -> bool:
-    return any((root / program).exists() for program in (BOOTC, PULLER))
+def has_programs(root: Path) -> bool:
+    """Return whether a tree has what bootc brings. Blocks."""
+    # A link of another tree leads nowhere here.
+    return any(os.path.lexists(root / program) for program in (BOOTC, PULLER))
 
 
 def _is_layered(root: Path) -> bool:

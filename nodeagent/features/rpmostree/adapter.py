@@ -129,6 +129,7 @@ class RpmOstree(LibostreeBackEnd):
         self, staged: Deployment, own: OwnDeployments, on_progress: Callable[[StageProgress], None]
     ) -> None:
         try:
+            await self._refuse_unserved(staged.id)
             await self._guards.check_staged(staged.id)
         except Terminal as error:
             own.good.discard(staged.id)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from nodeagent.core.self_check import OsService
@@ -19,6 +20,12 @@ async def _deployments(units: Units, settings: Settings, chosen: bool) -> Deploy
     from nodeagent.features.rpmostree.host import is_ours
 
     return RpmOstree(units, min_free=_min_free(settings)) if await is_ours(units, chosen=chosen) else None
+
+
+def _serves_tree(tree: Path) -> bool:
+    from nodeagent.features.rpmostree.host import has_daemon
+
+    return has_daemon(tree)
 
 
 async def _os_service(bus: Bus, chosen: bool) -> OsService | None:
@@ -53,6 +60,7 @@ DOOR: Final = Door(
     reasons=RpmOstreeReason,
     recover=_recover,
     deployments=_deployments,
+    serves_tree=_serves_tree,
     os_service=_os_service,
     open=_open,
 )

@@ -11,13 +11,12 @@ one that does not have it. Such a host would boot, and nothing there would serve
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import Terminal, Unreconcilable
 from nodeagent.features.rpmostree.client import SERVICE, Session
-from nodeagent.features.rpmostree.host import is_absent, without_daemon
+from nodeagent.features.rpmostree.host import UNITS, has_daemon, is_absent, without_daemon
 from nodeagent.features.rpmostree.reasons import RpmOstreeReason
 from nodeagent.host.ostree.checks import Space, driven, refuse_updater
 from nodeagent.host.ostree.failures import one_line
@@ -26,7 +25,6 @@ from nodeagent.host.ostree.sysroot import directory_of, layers_of, read_origin
 from nodeagent.host.ostree.vardict import read_vardict, string
 
 _UPDATERS = (("zincati.service", "Zincati"), ("bootc-fetch-apply-updates.timer", "bootc's automatic update"))
-_UNITS = "usr/lib/systemd/system"
 _OURS = "nodeagent.service"
 _SYSROOT_HINT = "free space: rpm-ostree cleanup -br, df -h /sysroot"
 _BOOT_HINT = "free space: rpm-ostree cleanup -r, ostree admin status (pinned deployments), ls /boot"
@@ -59,9 +57,9 @@ class Guards:
             raise Terminal(message, reason=RpmOstreeReason.IMAGE_WITHOUT_DAEMON)
 
     def _lost(self, deployment: str) -> tuple[str, ...]:
-        units = directory_of(self._root, deployment) / _UNITS
+        tree = directory_of(self._root, deployment)
         # Of a tree that cannot be read nothing is known. The verification after the boot has the last word.
-        if not units.is_dir() or os.path.lexists(units / SERVICE):
+        if not (tree / UNITS).is_dir() or has_daemon(tree):
             return ()
         return layers_of(read_origin(self._root, deployment))
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ from nodeagent.host.systemd import Systemd
 from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, UNIT
 from nodeagent.reasons import Reason, hint
 
+# Of an OS.
+UNITS: Final = "usr/lib/systemd/system"
 _ROOT: Final = Path("/")
 
 
@@ -35,6 +38,11 @@ async def is_ours(services: Services, root: Path = _ROOT, *, chosen: bool = Fals
 async def is_absent(services: Services) -> bool:
     """Return whether the image has no daemon. One that is masked, or that fails, is there."""
     return (await services.state(SERVICE)).load == "not-found"
+
+
+def has_daemon(tree: Path) -> bool:
+    """Return whether a tree has the unit of the daemon. Blocks."""
+    return os.path.lexists(tree / UNITS / SERVICE)
 
 
 def without_daemon() -> Unreconcilable:

@@ -11,9 +11,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
+from nodeagent import installed
+from nodeagent.core.enumerated import enumerated
 from nodeagent.core.plan.deployment import Deployment, StagedLock
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.ostree.boot_order import BootEntries, other_boots_first
 from nodeagent.host.ostree.credentials import Credentials
@@ -22,7 +25,10 @@ from nodeagent.host.ostree.programs import CommandTiming, Services
 from nodeagent.host.ostree.redeployment import Redeployment
 from nodeagent.host.ostree.soft_reboot import SoftReboot
 from nodeagent.host.ostree.staged import OwnDeployments, Ownership, StagedState
+from nodeagent.host.ostree.sysroot import directory_of
 from nodeagent.reasons import Reason
+
+_UNITS: Final = "usr/lib/systemd/system"
 
 
 class LibostreeBackEnd(ABC):
@@ -64,6 +70,15 @@ class LibostreeBackEnd(ABC):
         message = f"{first.id} ({what}) is {'staged' if first.staged else 'the next to boot'}, but not by nodeagent"
         hint = f"find its owner, or remove it: {self.removal}" if self.removal else ""
         raise Refused(message, reason=Reason.STAGED_BY_OTHER, hint=hint)
+
+    async def _refuse_unserved(self, deployment: str) -> None:
+        """Raise ``Terminal`` (``ImageUnserved``) if no back end could serve this host in the tree of ``deployment``.
+
+        It would boot, and nothing there could verify it, roll it back, or update it.
+        """
+        if titles := await asyncio.to_thread(_unserved, directory_of(self._root, deployment)):
+            message = f"the new image has none of the programs that serve deployments: {enumerated(titles)}"
+            raise Terminal(message, reason=Reason.IMAGE_UNSERVED)
 
     async def unlock(self, deployment: str) -> None:
         if not await self._is_good(deployment):
@@ -111,3 +126,12 @@ class LibostreeBackEnd(ABC):
 
     async def finalize_failure(self) -> str:
         return await self._finalization.failure()
+
+
+def _unserved(tree: Path) -> Sequence[str]:
+    """Return what could serve a host, if nothing of it can in this tree."""
+    # Of a tree that cannot be read nothing is known.
+    if not (tree / _UNITS).is_dir():
+        return ()
+    able = {door.title: door.serves_tree for door in installed.doors() if door.serves_tree is not None}
+    return () if any(serves(tree) for serves in able.values()) else sorted(able)

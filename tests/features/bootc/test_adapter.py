@@ -367,3 +367,10 @@ async def test_packages_and_layers_are_refused(os: Bootc, host: FakeSysroot) -> 
     with pytest.raises(Unreconcilable) as caught:
         await os.check_stageable(TARGET)
     assert caught.value.reason == "HasLayers"
+
+
+async def test_arguments_of_a_host_in_an_image_that_nothing_serves(os: Bootc, host: FakeSysroot) -> None:
+    """It has to be left, and its arguments may be what keeps it from that."""
+    tree = host.root / f"ostree/deploy/{OSNAME}/deploy/{A}.1"
+    (tree / "usr/lib/systemd/system").mkdir(parents=True)
+    assert (await stage(os, OsTarget(kernel_arguments=("nosmt",)))).locked

@@ -10,6 +10,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Unreconcilable
+from nodeagent.features.bootc.door import DOOR
 from nodeagent.features.bootc.host import BOOTC, PULLER, check_puller, is_native, is_ours, read_os_service, sweep
 from nodeagent.features.bootc.reasons import BootcReason
 from nodeagent.host.dbus.client import Bus
@@ -24,6 +25,16 @@ def with_files(root: Path, *names: str) -> None:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
+
+
+@pytest.mark.parametrize("program", [BOOTC, PULLER])
+def test_an_image_that_it_serves(tmp_path: Path, program: str) -> None:
+    assert DOOR.serves_tree is not None
+    assert not DOOR.serves_tree(tmp_path)
+    (tmp_path / program).parent.mkdir(parents=True)
+    # The program of the other path may be the one, and a link of the image leads nowhere outside of it.
+    (tmp_path / program).symlink_to("/usr/bin/bootc-1")
+    assert DOOR.serves_tree(tmp_path)
 
 
 @pytest.mark.parametrize("program", [BOOTC, PULLER])

@@ -9,8 +9,9 @@ from dbus_next import Variant
 from nodeagent.features.bootc.adapter import Bootc
 from nodeagent.features.bootc.units import ADMIN, PULL
 from tests.features.bootc.fake_ostree import FakeOstree
+from tests.features.bootc.test_host import with_files
 from tests.host.ostree.deployments_suite import DeploymentsSuite, Subject
-from tests.host.ostree.fake_sysroot import B, FakeDeployment, reference
+from tests.host.ostree.fake_sysroot import OSNAME, B, FakeDeployment, reference
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 
@@ -38,6 +39,15 @@ class OnLibostree(Subject):
 
     def do_nothing(self) -> None:
         self._ostree.idle = True
+
+    def images_have(self, *paths: str) -> None:
+        host = self._ostree.sysroot
+
+        def write() -> None:
+            if host.staged is not None:
+                with_files(host.root / f"ostree/deploy/{OSNAME}/deploy" / host.staged.name, *paths)
+
+        self._ostree.before_end = write
 
     def hang(self) -> None:
         self._ostree.hang = PULL

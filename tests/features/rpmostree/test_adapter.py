@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 from dbus_next import Variant
 
+from nodeagent import installed
 from nodeagent.core.config.image import OsImage, parse_image
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.packages import optional_of, packages_of, replaced_of
 from nodeagent.core.plan.deployment import OsTarget, StageProgress, target_between
 from nodeagent.core.plan.effective import mismatches_of
+from nodeagent.door import Door
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreconcilable
 from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.features.rpmostree.host import sweep
@@ -635,6 +638,13 @@ LAYERS = {
 }
 
 
+@pytest.fixture
+def another() -> Iterator[None]:
+    """Another back end, which could serve each image."""
+    with installed.replaced([Door(title="Another", page="x.md", serves_tree=lambda _tree: True)]):
+        yield
+
+
 def stages_tree(daemon: FakeRpmOstree, origin: str, *, with_daemon: bool) -> None:
     """Write the tree and the origin of what is staged, as libostree does."""
 
@@ -651,6 +661,7 @@ def stages_tree(daemon: FakeRpmOstree, origin: str, *, with_daemon: bool) -> Non
     daemon.script = work
 
 
+@pytest.mark.usefixtures("another")
 @pytest.mark.parametrize("layers", LAYERS)
 async def test_what_an_image_without_the_daemon_cannot_keep(os: RpmOstree, daemon: FakeRpmOstree, layers: str) -> None:
     """It would be in the boot that is verified, and no program of that boot knows it."""
@@ -668,6 +679,7 @@ async def test_what_an_image_without_the_daemon_cannot_keep(os: RpmOstree, daemo
     assert (await stage(os)).staged
 
 
+@pytest.mark.usefixtures("another")
 async def test_what_cannot_be_kept_is_not_unlocked(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     """An agent that was killed before its check, and a discard that fails."""
     stages_tree(daemon, "", with_daemon=False)

@@ -14,6 +14,7 @@ from nodeagent.core.config.image import ContainerImage, parse_image
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.features.rpmostree.adapter import RpmOstree
 from nodeagent.features.rpmostree.client import works_for_another
+from nodeagent.features.rpmostree.door import DOOR
 from nodeagent.features.rpmostree.host import is_ours, read_os_service
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
@@ -58,6 +59,15 @@ async def test_a_host_whose_image_has_no_rpm_ostree_any_more(
         (tmp_path / "run").mkdir()
         (tmp_path / "run/ostree-booted").touch()
         assert await is_ours(Systemd(bus), tmp_path, chosen=chosen) == ours
+
+
+def test_an_image_that_it_serves(tmp_path: Path) -> None:
+    assert DOOR.serves_tree is not None
+    assert not DOOR.serves_tree(tmp_path)
+    unit = tmp_path / "usr/lib/systemd/system/rpm-ostreed.service"
+    unit.parent.mkdir(parents=True)
+    unit.symlink_to("/usr/lib/rpm-ostree/rpm-ostreed.service")
+    assert DOOR.serves_tree(tmp_path)
 
 
 async def refused(bus: Bus, root: Path) -> str:

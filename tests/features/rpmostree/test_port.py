@@ -49,6 +49,17 @@ class OnRpmOstree(Subject):
     def do_nothing(self) -> None:
         self._daemon.script = lambda transaction: transaction.finish()
 
+    def images_have(self, *paths: str) -> None:
+        async def work(transaction: FakeTransaction) -> None:
+            await self._daemon.work(transaction)
+            first = self._daemon.first
+            tree = self.root / f"ostree/deploy/{first['osname']}/deploy/{first['checksum']}.{first['serial']}"
+            for path in (tree / each for each in paths if first["staged"]):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+
+        self._daemon.script = work
+
     def hang(self) -> None:
         async def until_cancelled(transaction: FakeTransaction) -> None:
             await transaction.cancelled.wait()

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from nodeagent import installed
 from nodeagent.core.config.image import parse_image
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StagedLock, StageProgress, unmet
+from nodeagent.door import Door
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.update.ports.system import Deployments
 
@@ -68,6 +71,10 @@ class Subject(ABC):
         """Let each work succeed without any effect."""
 
     @abstractmethod
+    def images_have(self, *paths: str) -> None:
+        """Let the tree of each image that is staged have these files."""
+
+    @abstractmethod
     def hang(self) -> None:
         """Let each staging wait for its end by the agent."""
 
@@ -89,6 +96,10 @@ class Subject(ABC):
     @abstractmethod
     def changes(self) -> int:
         """How often something was asked that changes the deployments."""
+
+
+def has(path: str, tree: Path) -> bool:
+    return (tree / path).exists()
 
 
 async def stage(subject: Subject, target: OsTarget = TARGET, **more: Any) -> Deployment:
@@ -167,6 +178,19 @@ class DeploymentsSuite:
         assert (await first(subject)).booted
         subject.work()
         assert not unmet(TARGET, await stage(subject))
+
+    async def test_an_image_that_nothing_would_serve(self, subject: Subject) -> None:
+        """It would boot, and no agent there could verify it, take it back or update it."""
+        titles = ("Other", "Some")
+        doors = [Door(title=t, page="x.md", serves_tree=partial(has, f"usr/bin/{t.lower()}")) for t in titles]
+        with installed.replaced([*doors, Door(title="None", page="x.md")]):
+            subject.images_have("usr/lib/systemd/system/a.service")
+            for _ in range(2):
+                error = await fails(subject, Terminal)
+                assert (error.reason, error.message.endswith(": Other, Some")) == ("ImageUnserved", True), error
+                assert (await first(subject)).booted, "it is removed"
+            subject.images_have("usr/lib/systemd/system/a.service", "usr/bin/some")
+            assert (await stage(subject)).locked
 
     async def test_a_success_without_a_deployment_is_none(self, subject: Subject) -> None:
         subject.do_nothing()
