@@ -32,7 +32,10 @@ DIGEST: Final = re.compile(r"(sha256)-([0-9a-fA-F]{64})|(sha512)-([0-9a-fA-F]{12
 _SCHEME = re.compile(r"https?:", re.IGNORECASE)
 
 _NO_HASH: Final = "is needed for a file that is fetched: sha256- or sha512- and the digest in hexadecimal"
-_CONFEXT: Final = "is not fetched: a merged confext makes /etc read-only, and nodeagent could write nothing there"
+_CONFEXT: Final = (
+    "is not fetched: a merged confext makes /etc read-only, and nodeagent could write nothing there; have the files "
+    "of the image as files of the config"
+)
 
 
 def is_fetched(file: schema.File) -> bool:
