@@ -33,7 +33,9 @@ DOCS_STAMP := $(DOCS_VENV)/.stamp
 PYTHONS ?= 3.11 3.12 3.13 3.14
 # .ci/run gives --last-failed here, to run what failed a second time.
 PYTEST_OPTIONS ?=
-PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
+# Each target has its own record of what failed: two of them can run at once.
+CACHE ?= .pytest_cache
+PYTEST = $(BIN)/pytest -o cache_dir=$(CACHE)/$@ $(PYTEST_OPTIONS)
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
 OSTREE := integration/trees integration/standins integration/hosts/ostree
 # Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
@@ -59,7 +61,7 @@ SINCE ?= main
 # `make mutants MUTANTS="--seed 3 --count 20 core/plan"`
 MUTANTS ?=
 
-.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster api node cluster-tools node-tools node-long bootupd ostree-container vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fleet bench-flood bench-fence docs fuzz clean
+.PHONY: help tools demo-tools venv demo demo-shell demo-vm demo-node test test-tools versions check format quick unit kills mutants golden host long ostree ostree-long integration cluster api node cluster-tools node-tools node-long bootupd ostree-container vm vm-long vm-aarch64 interpreter interpreter-twice interpreter-tests package rpm image wheel release bench bench-fallback bench-rest bench-rollout bench-fleet bench-flood bench-fence docs fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -93,21 +95,21 @@ demo-node: demo-tools venv ## a change of the kubelet under a running pod, on a 
 	@$(BIN)/python -m integration.demo_node
 
 test: export NODEAGENT_SKIPPED = $(CURDIR)/build/skipped.txt
-test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a container
-	@mkdir -p build && rm -f $$NODEAGENT_SKIPPED
-	@$(TOOLS) $(if $(ROOT),install,missing) $(UNIT_TOOLS) || echo "ring 1 skips the tests that need these"
-	@echo "== ring 1: pure and protocol tests"
-	@$(PYTEST) -q -n 4 --dist worksteal $(RING1)
-	@echo "== ring 2: the package, and real systemd hosts"
-	@$(TOOLS) $(if $(ROOT),install,boot) hosts images package interpreter package-tests || echo "ring 2 skips what needs that"
-	@$(HOST_TESTS) -m "not long"
+test: test-tools ## rings 1 and 2 at once: pure, protocols, and a real systemd host in a container
+	@rm -f $$NODEAGENT_SKIPPED
+	@tests/beside.sh build/host.log $(MAKE) --no-print-directory host -- $(MAKE) --no-print-directory unit
 	@echo "make test: rings 1 and 2 passed; $$($(BIN)/python -m tests.support.skips $$NODEAGENT_SKIPPED)"
 
-unit: venv ## ring 1 only, in seconds; a part of it with RING1=tests/core
-	@$(PYTEST) -q -n 4 --dist worksteal $(RING1)
+test-tools: venv
+	@mkdir -p build
+	@$(TOOLS) $(if $(ROOT),install,missing) $(UNIT_TOOLS) || echo "ring 1 skips the tests that need these"
+	@$(TOOLS) $(if $(ROOT),install,boot) hosts images package interpreter package-tests || echo "ring 2 skips what needs that"
 
-kills: venv ## ring 1, the kills at every effect, of which `make unit` takes a third on each Python
-	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal tests/update tests/features
+unit: venv ## ring 1 without its long tests, in minutes; a part of it with RING1=tests/core
+	@nice -n 5 $(PYTEST) -q -n 3 --dist worksteal -m "not long" $(RING1)
+
+kills: venv ## all of ring 1, with the kills at every effect, of which each Python takes a third elsewhere
+	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal $(RING1)
 
 quick: venv ## ruff, mypy and the tests of ring 1 nearest to what changed since main; half a minute. SINCE=BRANCH
 	@$(BIN)/python -m tests.quick --since "$(SINCE)"
@@ -176,7 +178,7 @@ integration: vm-long cluster node-tools node-long bootupd ostree-container ostre
 	@echo "make integration: rings 3 and 4, and the long parts of rings 1 and 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine
-	@packaging/versions.sh $(VENV) "$(PYTHONS)" $(PYTEST_OPTIONS)
+	@packaging/versions.sh $(VENV) "$(PYTHONS)" -o cache_dir=$(CACHE)/$@ $(PYTEST_OPTIONS)
 
 check: venv ## ruff, mypy --strict, import contract, dead code, words of the style guide, the tests of such rules
 	@$(BIN)/ruff format --check .

@@ -90,6 +90,7 @@ def test_the_first_config_of_a_host(tmp_path: Path, nothing: Path) -> None:
     assert [change["key"] for change in json.loads(planned.stdout)["changes"]] == ["/etc/sysctl.d/90-site.conf", "core"]
 
 
+@pytest.mark.long
 def test_those_of_a_cluster(tmp_path: Path, nothing: Path) -> None:
     (cluster := tmp_path / "cluster").mkdir()
     for name in ("00-worker", "99-worker-chrony"):

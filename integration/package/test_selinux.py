@@ -64,6 +64,7 @@ def compiled(policy: Path, module: Path, out: Path) -> subprocess.CompletedProce
     return run(policy, policy / "usr/bin/secilc", *options, policy / "base.cil", module)
 
 
+@pytest.mark.long
 def test_the_module_of_the_package_compiles(package: Package, policy: Path, tmp_path: Path) -> None:
     done = compiled(policy, package.tree / MODULE, tmp_path)
     assert done.returncode == 0, done.stderr.decode()

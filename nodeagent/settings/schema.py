@@ -7,6 +7,7 @@ The configuration of the node is the MachineConfig; settings control how it is a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import msgspec
@@ -169,6 +170,7 @@ def keys() -> Mapping[str, Any]:
     return types
 
 
+@cache
 def part_keys(part: type[Part]) -> Mapping[str, Any]:
     """Return the type of each setting of a feature, by its dotted key."""
     types = get_type_hints(part, include_extras=True)

@@ -104,6 +104,7 @@ async def test_damaged_settings(host: WholeDaemon, way: str) -> None:
     assert [problem["topic"] for problem in status["problems"]] == [] if fine else ["settings"]
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "daemon: a start with damaged files, store: damaged content",
     "Damaged settings, policy, desired config or store: the daemon is ready, with a useful status.",
@@ -167,6 +168,7 @@ async def survives_bugs_of(manager: type, host: WholeDaemon, monkeypatch: pytest
         assert (await client.status())["daemon"] == "running"
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "store: damaged rows",
     "Rows that are damaged in any way, also nested too deep, leave the daemon up with a status.",

@@ -98,6 +98,7 @@ async def killed(users: HostUsers, user: UserEntry) -> bool:
     return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "call", "kills", "user_groups"),
     [

@@ -36,6 +36,7 @@ def test_what_becomes_of_a_decision(source: str, expected: list[str]) -> None:
     assert [changed(source, each) for each in decisions(source)] == expected
 
 
+@pytest.mark.long
 def test_the_sample_is_python_and_has_tests_near() -> None:
     chosen = sample(ROOT, FOLDERS, seed=1, count=20)
     for module, decision in chosen:
@@ -94,6 +95,7 @@ def test_a_switch_does_what_the_change_of_the_text_does(monkeypatch: pytest.Monk
     assert outcomes(text) == outcomes(SOURCE)
 
 
+@pytest.mark.long
 def test_every_decision_can_have_a_switch() -> None:
     for module in sorted(Path(ROOT, "nodeagent").rglob("*.py")):
         source = module.read_text(encoding="utf-8")

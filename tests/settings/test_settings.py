@@ -162,6 +162,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.dictionaries(key_names, values, max_size=5), st.dictionaries(key_names, values, max_size=5))
 def test_whatever_is_in_it_the_answer_is_settings_or_a_problem_for_each_bad_key(
     first: dict[str, object], second: dict[str, object]

@@ -125,6 +125,7 @@ async def test_killed_at_every_point(power: bool) -> None:
         assert_new(host)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 async def test_killed_at_every_point_when_it_leaves(power: bool) -> None:
     whole = await at(NEW, await at(OLD))

@@ -63,6 +63,7 @@ async def killed_at(host: FileHost, fuse: int, ask: Callable[[Api], Awaitable[ob
     return False
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "updates: requests are recorded first",
     "What an operator requests is in the store before the desired config is written.",
@@ -89,6 +90,7 @@ async def test_a_rollback_that_is_killed_is_done_whole_or_not_at_all() -> None:
     assert fuse > 20
 
 
+@pytest.mark.long
 async def test_a_request_to_apply_what_failed_outlives_every_kill() -> None:
     applied = list[bool]()
     for fuse in range(1, 200):

@@ -132,6 +132,7 @@ async def test_the_reboot_ends_a_unit_that_does_not_stop() -> None:
     assert (host.phase, STATE in host.world.disk) == (Phase.IDLE, False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("new", [B, REBOOTING], ids=["restart", "reboot"])
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
 async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:

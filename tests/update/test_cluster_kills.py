@@ -72,6 +72,7 @@ def assert_done(host: ClusterHost, new: MachineConfig) -> None:
     all_given_back(host)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 @pytest.mark.parametrize("story", STORIES)
 async def test_killed_at_every_point(story: str, power: bool) -> None:
@@ -114,6 +115,7 @@ async def test_killed_at_every_point_of_what_is_given_up() -> None:
         all_given_back(host)
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(kills=st.lists(st.tuples(st.integers(1, 80), st.booleans()), max_size=5))
 def test_killed_again_and_again(kills: list[tuple[int, bool]]) -> None:

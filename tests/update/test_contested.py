@@ -170,6 +170,7 @@ async def test_a_revert_goes_past_such_a_path() -> None:
     assert any("NotAFile" in message or "directory" in message for message in warnings(it))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("power", [False, True])
 async def test_killed_at_any_call_it_ends_the_same(power: bool) -> None:
     fuse, blew = 0, True

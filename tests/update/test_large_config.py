@@ -29,6 +29,7 @@ async def seconds_of_cpu(files: int) -> float:
     return time.thread_time() - started
 
 
+@pytest.mark.long
 @pytest.mark.finding("updates: large configs", "An update takes time in proportion to its files.")
 @pytest.mark.looptime
 async def test_an_update_takes_time_in_proportion_to_its_files() -> None:

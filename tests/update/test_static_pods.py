@@ -303,6 +303,7 @@ async def test_after_a_fallback_reboot_it_is_replaced() -> None:
     assert host.world.history[-1].outcome == "done-after-fallback"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reboot", [False, True], ids=["restart", "reboot"])
 @pytest.mark.parametrize("bad", [False, True], ids=["good", "bad"])
 async def test_killed_at_every_point(bad: bool, reboot: bool) -> None:

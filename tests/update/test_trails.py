@@ -105,6 +105,7 @@ async def test_a_reverted_update_has_the_way_back() -> None:
     assert "failed" in [step.result for step in found.steps]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 @pytest.mark.parametrize("new", [BUSY, REBOOTING], ids=["units", "reboot"])
 async def test_a_kill_at_any_point_loses_no_phase_before_it(new: MachineConfig, power: bool) -> None:

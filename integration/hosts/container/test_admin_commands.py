@@ -91,6 +91,7 @@ def test_what_an_admin_looks_at(make_node: HostMaker) -> None:
     agent.wait_daemon(host)
 
 
+@pytest.mark.long
 def test_a_unit_that_fails_is_named_with_its_last_lines(make_node: HostMaker) -> None:
     quick = {"actions": {"timeout": 8, "settle": 1}, "verify": {"timeout": 8}, "reboot": {"allow": False}}
     host = make_node(settings=quick, files={agent.POLICY: POLICY})

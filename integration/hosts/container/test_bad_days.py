@@ -102,6 +102,7 @@ def full_disk(host: Host) -> None:
     host.fill_disk(f"{SMALL}/ballast")
 
 
+@pytest.mark.long
 def test_no_space_where_a_file_should_go(killable_node: Host) -> None:
     host = killable_node
     agent.apply(host, _small("good", "old"))
@@ -127,9 +128,9 @@ def read_only_disk(host: Host) -> None:
 @pytest.mark.parametrize(
     ("break_it", "reason"),
     [
-        (read_only_disk, "ReadOnly"),
+        pytest.param(read_only_disk, "ReadOnly", marks=pytest.mark.long),
         (lambda host: host.set_immutable("/etc/quiet/file"), "Immutable"),
-        (lambda host: host.set_immutable("/etc/quiet"), "Immutable"),
+        pytest.param(lambda host: host.set_immutable("/etc/quiet"), "Immutable", marks=pytest.mark.long),
     ],
     ids=["a read-only directory", "an immutable file", "an immutable directory"],
 )
@@ -158,6 +159,7 @@ def is_logged(host: Host, reason: str) -> bool:
     return any(entry.get("NODEAGENT_REASON") == reason for entry in host.journal(agent.UNIT))
 
 
+@pytest.mark.long
 def test_a_full_state_directory(node: Host) -> None:
     agent.apply(node, reloadable("one"))
     agent.wait_done(node, "one")
@@ -227,12 +229,13 @@ def test_lost_in_the_middle_of_an_action(slow_node: Host, command: list[str]) ->
     assert_done_without_reboot(host, "two", starts=3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "units",
     [
         ["systemd-journald.socket", "systemd-journald-dev-log.socket", "systemd-journald.service"],
-        pytest.param(["systemd-logind.service"], marks=pytest.mark.long),
-        pytest.param(["polkit.service"], marks=pytest.mark.long),
+        ["systemd-logind.service"],
+        ["polkit.service"],
     ],
     ids=["journald", "logind", "polkit"],
 )
@@ -249,6 +252,7 @@ def test_a_service_that_is_gone(node: Host, units: list[str]) -> None:
     assert_done_without_reboot(node, "two", starts=3)
 
 
+@pytest.mark.long
 def test_a_fallback_reboot_without_logind(node: Host) -> None:
     """The way down has to work on a bad day, too."""
     node.run(["systemctl", "mask", "--runtime", "--now", "systemd-logind.service"])
@@ -288,7 +292,7 @@ def empty(path: Path) -> None:
     ("damage", "reason"),
     [
         pytest.param(corrupt_record, "StoreCorrupt", marks=pytest.mark.long),
-        (garbage, "StoreCorrupt"),
+        pytest.param(garbage, "StoreCorrupt", marks=pytest.mark.long),
         pytest.param(empty, "StoreCorrupt", marks=pytest.mark.long),
         (newer, "StoreTooNew"),
     ],
@@ -318,6 +322,7 @@ def test_a_store_that_cannot_be_read(node: Host, damage: Callable[[Path], None],
     assert node.reboots == 0
 
 
+@pytest.mark.long
 def test_the_state_directory_disappears(node: Host) -> None:
     agent.apply(node, reloadable("one"))
     agent.wait_done(node, "one")
@@ -333,6 +338,7 @@ def test_the_state_directory_disappears(node: Host) -> None:
     assert node.reboots == 0
 
 
+@pytest.mark.long
 def test_two_daemons_at_once(node: Host) -> None:
     agent.apply(node, reloadable("one"))
     agent.wait_done(node, "one")
@@ -362,14 +368,14 @@ def put_by(*argv: str) -> Callable[[Host], None]:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (put(b"\0\xff garbage {{{"), "InvalidInput"),
+        pytest.param(put(b"\0\xff garbage {{{"), "InvalidInput", marks=pytest.mark.long),
         (put(b"kind: MachineConfig\nspec: [\n"), "InvalidInput"),
-        (put(reloadable("two").encode()[:-40]), "InvalidInput"),
+        pytest.param(put(reloadable("two").encode()[:-40]), "InvalidInput", marks=pytest.mark.long),
         (put(reloadable("two").encode(), mode=0o666), "UnsafeConfig"),
         (put_by("ln", "-s", "/etc/hostname", agent.DESIRED), "UnsafeConfig"),
-        (put_by("mkfifo", agent.DESIRED), "UnsafeConfig"),
-        (put_by("mkdir", agent.DESIRED), "UnsafeConfig"),
-        (put_by("truncate", "--size=100M", agent.DESIRED), "TooLarge"),
+        pytest.param(put_by("mkfifo", agent.DESIRED), "UnsafeConfig", marks=pytest.mark.long),
+        pytest.param(put_by("mkdir", agent.DESIRED), "UnsafeConfig", marks=pytest.mark.long),
+        pytest.param(put_by("truncate", "--size=100M", agent.DESIRED), "TooLarge", marks=pytest.mark.long),
     ],
     ids=["binary", "broken YAML", "truncated", "world-writable", "a link", "a FIFO", "a directory", "100 MB"],
 )

@@ -88,6 +88,7 @@ def test_a_message_of_thirty_megabytes(node: Host) -> None:
     assert node.unit(agent.UNIT, "NRestarts")["NRestarts"] == "0"
 
 
+@pytest.mark.long
 @pytest.mark.finding("daemon: places for root", "Calls of others that wait for polkit leave slots for root.")
 def test_calls_that_wait_for_polkit_leave_room_for_root(node: Host) -> None:
     """A polkit that does not answer keeps every call of others waiting."""

@@ -59,6 +59,7 @@ def test_an_update_that_waits_for_the_lease_ends_at_once(node: Host) -> None:
     assert (nothing.returncode, "NoUpdate" in nothing.stderr) == (4, True)
 
 
+@pytest.mark.long
 def test_a_blocked_reboot_is_taken_back_without_one(node: Host) -> None:
     first(node)
     agent.block_reboots(node)

@@ -41,6 +41,7 @@ def test_keys_are_reloaded_or_restarted(node: Host) -> None:
     assert node.reboots == 0
 
 
+@pytest.mark.long
 def test_a_reload_that_is_only_logged_as_failed_is_reverted(make_node: HostMaker) -> None:
     host = make_node()
     agent.apply(host, config("good", 'seccomp_profile = "/etc/passwd"'))
@@ -143,6 +144,7 @@ def test_a_unit_that_starts_while_its_files_change_is_restarted(make_node: HostM
     )
 
 
+@pytest.mark.long
 def test_a_file_that_is_no_toml_is_refused_and_leftovers_are_named(node: Host) -> None:
     refused = agent.apply_command(node, config("bad", "pids_limit = ["), "--json", check=False)
     assert (refused.returncode, json.loads(refused.stderr)["reason"]) == (2, "InvalidContent")

@@ -149,6 +149,7 @@ def test_drift_is_repaired_where_that_is_set(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "files: directories of users",
     "The owner of a directory blocks the files in it, and no other file, update, revert or start.",
@@ -171,6 +172,7 @@ def test_the_owner_of_a_directory_blocks_that_file_only(make_node: HostMaker) ->
     assert host.reboots == 0
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "updates: size of what a revert needs",
     "At most 256 MiB of replaced files are kept for a revert; more is refused before the lease is taken.",
@@ -190,6 +192,7 @@ def test_more_than_a_revert_can_keep_is_refused_before_anything_is_written(make_
     assert outcomes(host) == [("good", "done")]
 
 
+@pytest.mark.long
 def test_drift_that_the_new_config_wants_anyway_is_none(make_node: HostMaker) -> None:
     host = configured(make_node)
     host.write("/etc/app/extra", "x")
@@ -228,6 +231,7 @@ def test_entries_without_actions_are_put_back_at_once(make_node: HostMaker) -> N
     assert outcomes(host) == [("good", "done")]
 
 
+@pytest.mark.long
 def test_the_program_is_named_if_it_is_known(make_node: HostMaker) -> None:
     host = configured(make_node)
     # What changes before the paths are watched has no known author.

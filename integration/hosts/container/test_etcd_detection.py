@@ -25,6 +25,7 @@ def start_member(host: Host) -> None:
     host.run(["systemctl", "start", UNIT])
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "etcd: processes that look like a member",
     "A process named etcd that cannot be inspected counts as the member: the update waits.",

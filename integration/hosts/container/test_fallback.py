@@ -71,6 +71,7 @@ def assert_calm(host: Host, reboots: int) -> None:
     assert agent.history(host) == before
 
 
+@pytest.mark.long
 def test_a_unit_at_its_start_limit_is_cured_without_a_reboot(make_node: HostMaker) -> None:
     host = make_node(settings=QUICK, files={agent.POLICY: POLICY, **LIMITED})
     host.write(MODE, "fail")
@@ -199,6 +200,7 @@ def test_degraded_instead_of_reverted(make_node: HostMaker) -> None:
     assert agent.status(host)["lease"] is None
 
 
+@pytest.mark.long
 def test_no_reboot_where_none_is_allowed(make_node: HostMaker) -> None:
     host = started(make_node, {"reboot": {"allow": False}})
     agent.apply(host, flaky("bad", "fail until-reboot"))
@@ -209,6 +211,7 @@ def test_no_reboot_where_none_is_allowed(make_node: HostMaker) -> None:
     assert host.is_active("flaky.service")
 
 
+@pytest.mark.long
 def test_a_reload_that_fails(make_node: HostMaker) -> None:
     host = started(make_node, {})
     host.write(
@@ -247,6 +250,7 @@ def test_killed_on_the_way(make_node: HostMaker, mode: str) -> None:
         assert host.is_active("flaky.service")
 
 
+@pytest.mark.long
 def test_a_revert_restores_everything(make_node: HostMaker) -> None:
     unit = "[Unit]\nDescription=An extra service\n[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy={}\n"
     good = agent.machine_config(

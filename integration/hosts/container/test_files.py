@@ -55,6 +55,7 @@ def test_a_change_of_mirrors_is_one_reload_job(node: Host) -> None:
     assert agent.status(node)["lease"] is None
 
 
+@pytest.mark.long
 def test_an_unsafe_change_of_registries_is_planned_with_a_drain(node: Host) -> None:
     old, new = (machine_config(name, files={REGISTRIES: text}) for name, text in (("a", MIRRORED), ("b", BLOCKED)))
     node.write("/tmp/a.json", old)
@@ -70,6 +71,7 @@ def test_an_unsafe_change_of_registries_is_planned_with_a_drain(node: Host) -> N
     assert (agent.history(node)[0]["disruption"], node.reboots) == ("drain", 0)
 
 
+@pytest.mark.long
 def test_several_files_that_ask_for_a_unit_get_it_once(node: Host) -> None:
     base = {REGISTRIES: node.read_text(REGISTRIES), POLICY_JSON: node.read_text(POLICY_JSON)}
     agent.apply(node, machine_config("base", files=base))

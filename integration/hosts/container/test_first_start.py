@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container import events
 from integration.hosts.container.configs import HOLD, MIRRORED, POLICY_JSON, REGISTRIES, SIGNED, SLOW, SSH_KEY
@@ -76,6 +78,7 @@ def test_what_cannot_be_adopted_stops_the_agent_and_nothing_else(make_node: Host
     assert difference(before, agent.managed(host)) == []
 
 
+@pytest.mark.long
 def test_a_newer_config_waits_until_what_was_begun_is_finished(make_node: HostMaker) -> None:
     policy = agent.policy(files={"/etc/slow.conf": ["Restart slow.service"]})
     host = make_node(files={agent.POLICY: policy, "/etc/systemd/system/slow.service": SLOW})
@@ -91,6 +94,7 @@ def test_a_newer_config_waits_until_what_was_begun_is_finished(make_node: HostMa
     assert digests == [events.digest(b"one"), events.digest(b"two")], "never half of both"
 
 
+@pytest.mark.long
 def test_a_newer_config_takes_over_before_anything_was_written(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: agent.policy(files={"/etc/app": ["None"]})})
     host.run(["nodeagent", "maintenance", "start", "--reason", "disks are swapped"])

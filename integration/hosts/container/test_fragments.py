@@ -48,6 +48,7 @@ def node(make_node: HostMaker) -> Host:
     return make_node(settings={"desired_config": CONFIGS}, files={agent.POLICY: POLICY})
 
 
+@pytest.mark.long
 def test_a_directory_is_followed(node: Host) -> None:
     put(node, "b.json", "99-site", a="from 99", c="c")
     put(node, "a.json", "50-base", a="from 50", b="b")
@@ -132,6 +133,7 @@ def ignition(*, of_ignition: bool = True, old: bool = True) -> str:
     )
 
 
+@pytest.mark.long
 def test_the_ignition_config_of_a_host(make_node: HostMaker) -> None:
     """The host that was provisioned with it has it all; what leaves a later edition leaves the host."""
     node = make_node(files={agent.POLICY: POLICY, f"{SITE}/of-ignition": "1", f"{SITE}/old": "of the OS"})

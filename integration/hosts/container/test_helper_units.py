@@ -96,6 +96,7 @@ def test_the_unit_that_pulls_extensions_sees_nothing_of_the_host(up: Host) -> No
     assert 61184 <= int(uid) <= 65519, "a user that exists while the unit runs"
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "attack: the unit without rights",
     "The unit that requests a certificate has its own user and directory, and no bus.",
@@ -106,6 +107,7 @@ def test_the_unit_that_requests_a_certificate_sees_nothing_of_the_host(up: Host)
     assert 61184 <= int(uid) <= 65519, "a user that exists while the unit runs"
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "attack: the unit without rights", "The units of root beside it have no bus, no store and no network."
 )
@@ -125,7 +127,10 @@ def test_the_units_that_hand_over_and_install_reach_no_service(up: Host) -> None
 @pytest.mark.finding(
     "attack: the unit without rights", "Code in the sandbox of a helper unit cannot start a unit as root."
 )
-@pytest.mark.parametrize("unit", ["nodeagent-extensions.service", "nodeagent-bootstrap.service"])
+@pytest.mark.parametrize(
+    "unit",
+    ["nodeagent-extensions.service", pytest.param("nodeagent-bootstrap.service", marks=pytest.mark.long)],
+)
 def test_a_helper_unit_cannot_start_another(up: Host, unit: str) -> None:
     """The input of the finding: the program of the unit is systemd-run itself."""
     drop_in = (
@@ -190,6 +195,7 @@ def test_the_unit_that_requests_a_certificate_gets_to_the_api_server(make_node: 
     assert host.read_text(INSTALLED) == before
 
 
+@pytest.mark.long
 def test_a_request_that_cannot_be_prepared_is_the_result_of_the_unit(make_node: HostMaker) -> None:
     """Nothing is set, which systemd does not repeat: the timer is soon enough."""
     host = make_node()

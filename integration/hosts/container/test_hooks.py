@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
@@ -75,6 +77,7 @@ def test_hooks_of_a_config_get_each_event_and_hold_nothing(make_node: HostMaker)
     assert host.run(["systemctl", "list-units", "--all", "--no-legend", "nodeagent-hook-*"]).stdout == ""
 
 
+@pytest.mark.long
 def test_a_failed_hook_is_shown_and_an_unsafe_one_does_not_run(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: POLICY})
     path = f"{HOOKS}/finished.d/10-fails"

@@ -263,6 +263,7 @@ def notes(points: Sequence[Point]) -> list[Point]:
     return [point for point in points if point.name.startswith("before ") and point.name.split()[1] in STORE_CALLS]
 
 
+@pytest.mark.long
 def test_the_plan_is_worth_it(killpoint_node: Host) -> None:
     """The updates have at least eight steps of every kind, in both directions: the other tests kill at these."""
     updates = Updates(killpoint_node)

@@ -57,6 +57,7 @@ def test_an_update_waits_for_the_maintenance_through_restarts_and_reboots(node: 
     assert (stopped.returncode, "NoMaintenance" in stopped.stderr) == (4, True)
 
 
+@pytest.mark.long
 def test_maintenance_is_refused_in_the_middle_of_an_update(node: Host) -> None:
     node.write(
         "/etc/systemd/system/crio.service.d/slow.conf",

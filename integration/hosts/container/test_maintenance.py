@@ -109,6 +109,7 @@ def test_its_turn_is_after_the_update_and_before_the_next_one(node: Host) -> Non
     wait_done(node, "second")
 
 
+@pytest.mark.long
 def test_it_ends_when_its_time_is_over(node: Host) -> None:
     answer = json.loads(node.run([*start(node, "--for", "3s"), "--json"]).stdout)
     assert (answer["active"], answer["maintenance"]["until"] > answer["maintenance"]["since"]) == (True, True)

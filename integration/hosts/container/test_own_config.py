@@ -61,6 +61,7 @@ def test_a_config_cannot_take_the_agent_from_its_host(node: Host) -> None:
     assert (node.reboots, main_pid(node)) == (0, again)
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "daemon: a start with damaged files, daemon: leftovers, policy: invalid files",
     "On a real host: bad settings, leftovers and a bad policy leave the agent up, and a config puts the policy right.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
@@ -58,6 +60,7 @@ def test_a_reboot_waits_for_who_blocks_it(node: Host) -> None:
     assert node.reboots == 1
 
 
+@pytest.mark.long
 def test_a_reboot_waits_for_as_long_as_set_and_no_longer(make_node: HostMaker) -> None:
     host = make_node(settings={"reboot": {"inhibitor_wait": 1, "inhibitor_override": True}})
     agent.block_reboots(host)
@@ -67,6 +70,7 @@ def test_a_reboot_waits_for_as_long_as_set_and_no_longer(make_node: HostMaker) -
     assert any("overriding for the reboot: backup" in entry["MESSAGE"] for entry in host.journal(agent.UNIT))
 
 
+@pytest.mark.long
 def test_a_reboot_that_stays_blocked_degrades_where_it_may_not_override(make_node: HostMaker) -> None:
     host = make_node(settings={"reboot": {"inhibitor_wait": 1, "inhibitor_override": False}})
     agent.block_reboots(host)
@@ -77,6 +81,7 @@ def test_a_reboot_that_stays_blocked_degrades_where_it_may_not_override(make_nod
     assert outcomes(host) == [("rebooted", "degraded")]
 
 
+@pytest.mark.long
 def test_people_who_are_logged_in_are_warned(make_node: HostMaker) -> None:
     host = make_node(settings={"reboot": {"warn_users": 2}})
     host.log_in("core")
@@ -92,6 +97,7 @@ def test_people_who_are_logged_in_are_warned(make_node: HostMaker) -> None:
     wait_done(host, "rebooted")
 
 
+@pytest.mark.long
 def test_a_reboot_that_is_not_allowed_is_refused_before_anything_is_written(make_node: HostMaker) -> None:
     host = make_node(settings={"reboot": {"allow": False}})
     refused = agent.apply_command(host, machine_config("rebooted", files={UNLISTED: "x"}), check=False)

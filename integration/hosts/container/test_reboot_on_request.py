@@ -59,6 +59,7 @@ def test_now_is_one_reboot_outside_of_windows(make_node: HostMaker) -> None:
     assert host.exists("/etc/quiet")
 
 
+@pytest.mark.long
 def test_a_time_and_a_window_hold_it_and_it_is_cancelled(make_node: HostMaker) -> None:
     host = with_config(make_node, **CLOSED)
     answer: dict[str, Any] = {}
@@ -82,6 +83,7 @@ def test_a_time_and_a_window_hold_it_and_it_is_cancelled(make_node: HostMaker) -
     assert host.reboots == 0
 
 
+@pytest.mark.long
 def test_a_file_of_root_requests_one_reboot(make_node: HostMaker) -> None:
     host = with_config(make_node)
     host.run(["install", "-m", "0666", "/dev/null", SENTINEL])

@@ -137,6 +137,7 @@ def test_a_bad_desired_config_degrades_until_it_is_taken_back(make_node: HostMak
     assert outcomes(host) == [("good", "done")]
 
 
+@pytest.mark.long
 @pytest.mark.mistake(
     "unit of the policy that does not exist",
     "accepted, refused by `apply`",

@@ -53,6 +53,7 @@ def partial(host: Host) -> dict[str, Any] | None:
     return found
 
 
+@pytest.mark.long
 def test_a_key_and_an_authority_arrive_and_the_reboot_waits_for_its_window(make_node: HostMaker) -> None:
     host = first(make_node)
     use(host, closed(host))

@@ -101,6 +101,7 @@ def test_what_systemd_does_not_enable(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "units: generators", "A policy that names the service of a generator accepts the config that brings it."
 )
@@ -120,6 +121,7 @@ def test_a_generated_unit(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "units: what systemd can do with a unit",
     "A policy with an action that systemd rejects is refused before the lease.",

@@ -96,6 +96,7 @@ def test_a_changed_template_keeps_its_instances(host: Host) -> None:
     assert difference(before, links(host)) == []
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "units: links of other units", "A unit that leaves takes no link of another unit with it, whatever Also= names."
 )
@@ -117,6 +118,7 @@ def test_entries_that_also_connects_hold_at_the_same_time(host: Host) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.long
 @pytest.mark.finding("units: links of an admin", "A reverted update leaves the links of the host as they were.")
 @pytest.mark.finding("units: failed units that were taken away", "No unit that an update took away stays failed.")
 def test_a_revert_gives_the_links_of_the_host_back(host: Host) -> None:
@@ -158,6 +160,7 @@ def test_links_come_back_when_the_entry_leaves(host: Host) -> None:
     assert difference(before, links(host)) == []
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "units: drift of links", "Links follow the [Install] section of a unit in storage.files and of a drop-in."
 )

@@ -30,6 +30,7 @@ POLICY = agent.policy(
 OWN = {"own.service": UnitSpec(CONDITIONAL, enabled=True)}
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "units: start conditions", "A job that is done with an unmet start condition is skipped: no reboot, no revert."
 )
@@ -88,6 +89,7 @@ def test_a_unit_that_leaves_the_config_is_stopped(make_node: HostMaker) -> None:
     assert host.reboots == 0
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "users: first trial of configs",
     "A drop-in for a unit that does not exist is a warning with the closest name, strictly an error.",

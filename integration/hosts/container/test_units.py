@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.configs import APP
 from integration.hosts.container.conftest import HostMaker
@@ -62,6 +64,7 @@ def test_a_unit_comes_changes_and_goes(make_node: HostMaker) -> None:
     assert {entry["outcome"] for entry in agent.history(host)} == {"done"}
 
 
+@pytest.mark.long
 def test_a_drop_in_takes_effect_and_goes(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: POLICY})
     before = system(host)

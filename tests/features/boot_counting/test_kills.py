@@ -9,7 +9,7 @@ from tests.features.boot_counting.counting import counting
 from tests.update.test_os_kills import *  # noqa: F403 - its tests
 from tests.world import os_host
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.looptime, pytest.mark.long]
 
 
 @pytest.fixture(autouse=True)

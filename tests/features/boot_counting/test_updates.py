@@ -115,6 +115,7 @@ async def test_another_config_is_applied_afterwards() -> None:
     assert_uncounted(host)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 async def test_killed_at_every_point_of_a_boot_that_fails(power: bool) -> None:
     whole = await panicking()
@@ -135,6 +136,7 @@ async def test_killed_at_every_point_of_a_boot_that_fails(power: bool) -> None:
         assert host.world.history[-1].reason == "BootFailed", f"fuse {fuse}"
 
 
+@pytest.mark.long
 async def test_a_power_cut_never_boots_a_third_deployment() -> None:
     """With a pinned deployment behind the running one, the count must not lead to that."""
     pinned = replace(FIRST, id="os-pppp.0", checksum="pinned", digest="sha256:" + "d" * 64, booted=False, pinned=True)

@@ -180,6 +180,7 @@ async def test_an_older_one_of_the_previous_os_is_left_alone() -> None:
     assert (outcome(host), host.world.bootloader, host.world.history[-1].message) == (("done", ""), 5, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("update", "power"), [(BEFORE, False), (BEFORE, True), (AFTER, False)], ids=["before", "before, power", "after"]
 )

@@ -292,6 +292,7 @@ async def test_a_fallback_reboot_without_an_answer_takes_place() -> None:
     assert (outcomes(host)[-1][:2], host.actions().count("reboot")) == (("restart", "done-after-fallback"), 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 async def test_killed_at_every_point(power: bool) -> None:
     """A pod comes in between once, and ends."""

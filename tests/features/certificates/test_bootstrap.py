@@ -163,6 +163,7 @@ def valid(host: Host) -> bool:
         return folder.validity() is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("renew", [False, True])
 @pytest.mark.parametrize(("place", "name"), STEPS, ids=[name for _, name in STEPS])
 async def test_a_kill(host: Host, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, renew: bool) -> None:

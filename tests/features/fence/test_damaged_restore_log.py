@@ -17,6 +17,7 @@ from tests.support.needs import acts_as_root
 __all__ = ["host"]
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "daemon: leftovers, daemon: no bug ends it",
     "A damaged restore log of the fence does not keep the agent from starting, and names of processes and mount "

@@ -119,6 +119,7 @@ def test_fixes_are_credentials_trust_and_access(entry: str, fix: bool) -> None:
     assert is_fix(entry) is fix
 
 
+@pytest.mark.long
 @given(CONFIGS, CONFIGS, st.fixed_dictionaries(dict.fromkeys(("a", "b.conf", "c"), CHOICES)))
 def test_safe_part_and_rest_are_the_whole(old: MachineConfig, new: MachineConfig, files: Doc) -> None:
     policy, new = policy_of(**files), replace(new, fips=old.fips)
@@ -134,6 +135,7 @@ def test_safe_part_and_rest_are_the_whole(old: MachineConfig, new: MachineConfig
     assert divide(make_plan(some, new, policy), group_of).safe == ()
 
 
+@pytest.mark.long
 @given(CONFIGS, CONFIGS, CHOICES)
 def test_no_disruptive_action_is_safe(old: MachineConfig, new: MachineConfig, actions: tuple[object, ...]) -> None:
     plan = make_plan(old, new, Policy(files={"/etc": Entry("/etc", actions)}, sshkey=Entry("sshkey", (NONE,))))  # type: ignore[arg-type]

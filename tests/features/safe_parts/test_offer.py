@@ -370,6 +370,7 @@ async def test_the_parts_of_a_config_that_is_rejected_later_are_taken_back() -> 
     assert disk(host) == expand(replace(OLD, users=MIXED.users))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 async def test_killed_at_every_point(power: bool) -> None:
     host = await at_old(guards=CLOSED)

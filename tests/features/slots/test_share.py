@@ -125,6 +125,7 @@ class Fleet:
                 slots = self.slots(name)
 
 
+@pytest.mark.long
 @given(
     st.sampled_from([1, 34, 50, 100]),
     st.integers(1, 6),

@@ -84,6 +84,7 @@ class Fleet:
                 slots = self.slots(number)
 
 
+@pytest.mark.long
 @given(
     st.integers(1, 4),
     st.lists(st.sampled_from(["a", "b", ""]), min_size=2, max_size=6),

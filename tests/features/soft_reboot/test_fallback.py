@@ -232,6 +232,7 @@ DISTURBANCES: dict[str, Callable[[World], None]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "OS: soft reboots",
     "At most one soft and one full reboot before a revert, whatever happens in between.",

@@ -451,6 +451,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.finding(
     "OS: soft reboots",
     "At most one planned soft reboot, then at most one full one, then the revert, whatever happens in between.",

@@ -256,6 +256,7 @@ def test_size_is_refused_before_anything_is_looked_at() -> None:
     tracemalloc.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [

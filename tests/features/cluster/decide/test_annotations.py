@@ -145,6 +145,7 @@ def test_nothing_is_reported_before_the_first_config() -> None:
     assert annotations_for(Status()) is None
 
 
+@pytest.mark.long
 def test_the_reasons_of_unreconcilable_are_all_that_are_raised_with_it() -> None:
     found = set()
     for path in Path(nodeagent.__file__).parent.rglob("*.py"):
