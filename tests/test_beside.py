@@ -12,7 +12,8 @@ SCRIPT = Path(__file__).with_name("beside.sh")
 
 
 def run(log: Path, first: str, second: str) -> subprocess.CompletedProcess[str]:
-    command = [SCRIPT, log, "sh", "-c", first, "--", "sh", "-c", second]
+    # Ctrl-C does not reach what was started in the background of a script, as a whole run of tests may be.
+    command = ["env", "--default-signal=INT", SCRIPT, log, "sh", "-c", first, "--", "sh", "-c", second]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

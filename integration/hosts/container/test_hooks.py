@@ -74,7 +74,10 @@ def test_hooks_of_a_config_get_each_event_and_hold_nothing(make_node: HostMaker)
     agent.apply(host, machine_config("four", files={**hooks, "/etc/unlisted": "4"}))
     host.wait_for(lambda: received(host)[-1]["event"] == "waiting", "the wait for the lease")
     assert (received(host)[-1]["reason"], received(host)[-1]["to"]) == ("LeaseHeld", "four")
-    assert host.run(["systemctl", "list-units", "--all", "--no-legend", "nodeagent-hook-*"]).stdout == ""
+    host.wait_for(
+        lambda: not host.run(["systemctl", "list-units", "--all", "--no-legend", "nodeagent-hook-*"]).stdout,
+        "no unit of a hook is left",
+    )
 
 
 @pytest.mark.long
