@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host import http as under_test
-from nodeagent.host.http import HttpFault, request, tls_context
+from nodeagent.host.http import HttpFault, fetch_json, request, tls_context
 
 Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -197,3 +198,51 @@ async def test_a_connection_that_is_reset_before_the_handshake_leaves_no_socket(
             await asyncio.sleep(0)
             gc.collect()
     assert not [str(warning.message) for warning in found if warning.category is ResourceWarning]
+
+
+async def fetched(url: str, ca: str = "") -> dict[str, Any]:
+    return await fetch_json(
+        url,
+        ca=ca,
+        timeout=5,
+        error_of=lambda body: str(body.get("error", "")),
+        unreachable=Retryable,
+        rejected=Terminal,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "message"),
+    [
+        (200, b"<html>", Retryable, "no JSON object"),
+        (200, b"{}", Retryable, "no JSON object"),
+        (204, b"", Terminal, "^status 204$"),
+        (403, b'{"error": "no"}', Terminal, "^status 403, no$"),
+        (429, b'{"error": "later"}', Retryable, "^status 429, later$"),
+        (499, b"", Terminal, "^status 499$"),
+        (500, b"", Retryable, "^status 500$"),
+    ],
+)
+async def test_an_answer_that_is_no_result(status: int, body: bytes, kind: type[AgentError], message: str) -> None:
+    async with answering(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)) as url:
+        with pytest.raises(kind, match=message) as caught:
+            await fetched(url)
+    assert type(caught.value) is kind
+
+
+async def test_a_result() -> None:
+    async with answering(b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"a": 1}') as url:
+        # The authority is for https alone.
+        assert await fetched(url, "/nonexistent/ca.crt") == {"a": 1}
+
+
+async def test_a_server_that_does_not_answer_may_come_back() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        with pytest.raises(Retryable, match="Connection refused"):
+            await fetched(f"http://127.0.0.1:{closed.getsockname()[1]}")
+
+
+async def test_an_authority_that_cannot_be_read() -> None:
+    with pytest.raises(Terminal, match="authority cannot be used: No such file"):
+        await fetched("https://127.0.0.1:9/", "/nonexistent/ca.crt")

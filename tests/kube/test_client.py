@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import BlockBuster
 
 from nodeagent.core.coordination.kube_objects import KubeObject
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
@@ -135,7 +136,11 @@ async def test_each_status_is_one_kind(
 DENIED = Answer(
     403, {"message": 'nodes "n" is forbidden: User "nodeagent:n" cannot get resource "nodes" in API group ""'}
 )
-BY_POLICY = Answer(403, {"message": "leases is forbidden: ValidatingAdmissionPolicy 'nodeagent' denied request"})
+BY_POLICY = [
+    "leases is forbidden: ValidatingAdmissionPolicy 'nodeagent' denied request",
+    "ValidatingAdmissionPolicy 'nodeagent' denied request: a node cannot change it",
+    "ValidatingAdmissionPolicy 'nodeagent' denied request: User \"x\" is another node",
+]
 
 
 @pytest.mark.finding(
@@ -167,8 +172,9 @@ async def test_a_refusal_that_stays_is_an_answer(connect: Connect) -> None:
         assert len(server.requests) - before == client.FORBIDDEN_ATTEMPTS, "it was allowed in between"
 
 
-async def test_a_refusal_by_a_policy_is_an_answer(connect: Connect) -> None:
-    async with serving(BY_POLICY) as server, connect(server) as kube:
+@pytest.mark.parametrize("message", BY_POLICY)
+async def test_a_refusal_by_a_policy_is_an_answer(connect: Connect, message: str) -> None:
+    async with serving(Answer(403, {"message": message})) as server, connect(server) as kube:
         with pytest.raises(Forbidden):
             await kube.patch("/x", {})
         assert len(server.requests) == 1
@@ -236,9 +242,10 @@ async def test_an_odd_answer_is_a_fault_of_the_server(connect: Connect, text: st
 @pytest.mark.finding("daemon: no bug ends it", "An answer of the API server has a limit in bytes, objects and shape.")
 async def test_an_answer_is_read_up_to_a_limit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_ANSWER", 1000)
-    async with serving(Answer(200, {"data": "x" * 900})) as server, connect(server) as kube:
+    room = 1000 - len(json.dumps({"data": ""}))
+    async with serving(Answer(200, {"data": "x" * room})) as server, connect(server) as kube:
         assert (await kube.get("/x"))["data"]
-    async with serving(Answer(200, {"data": "x" * 1000})) as server, connect(server) as kube:
+    async with serving(Answer(200, {"data": "x" * (room + 1)})) as server, connect(server) as kube:
         with pytest.raises(ServerFault, match="larger than 1000 bytes"):
             await kube.patch("/x", {})
 
@@ -254,6 +261,75 @@ async def test_a_list_without_end_is_given_up(connect: Connect, monkeypatch: pyt
     async with serving(*pages) as server, connect(server) as kube:
         with pytest.raises(ServerFault, match="more than 3 parts"):
             await kube.objects("/x", KubeObject)
+
+
+async def test_a_list_of_as_many_objects_as_are_read(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_ITEMS", 3)
+    body = {"metadata": {}, "items": [thing("a")] * 3}
+    async with serving(Answer(body=body)) as server, connect(server) as kube:
+        assert len(await kube.objects("/x", KubeObject)) == 3
+        assert len(await kube.metadata("/x", KubeObject, not_older="1")) == 3
+    body["items"] = [thing("a")] * 4
+    async with serving(Answer(body=body)) as server, connect(server) as kube:
+        for listed in (kube.objects("/x", KubeObject), kube.metadata("/x", KubeObject, not_older="1")):
+            with pytest.raises(ServerFault, match="more than 3 objects"):
+                await listed
+
+
+async def test_the_metadata_of_a_list_are_one_answer_from_the_cache(connect: Connect) -> None:
+    async with serving(Answer(body={"items": [thing("a")]}), Answer(body={"items": None})) as server:
+        async with connect(server) as kube:
+            assert await kube.metadata("/x", KubeObject, not_older="7") == [thing("a")]
+            assert await kube.metadata("/x", KubeObject, not_older="7") == []
+        assert server.requests[0].target == "/x?resourceVersion=7&resourceVersionMatch=NotOlderThan"
+        assert "as=PartialObjectMetadataList" in server.requests[0].headers["accept"]
+    for text in ("<html>welcome to the hotel</html>", "[]", '{"items": 7}', '{"items": [{"metadata": {"name": 7}}]}'):
+        async with serving(Answer(200, text)) as server, connect(server) as kube:
+            with pytest.raises(ServerFault, match="not a list of the API"):
+                await kube.metadata("/x", KubeObject, not_older="7")
+
+
+async def test_a_node_that_the_cluster_does_not_have(connect: Connect) -> None:
+    async with serving(Answer(404)) as server, connect(server) as kube:
+        with pytest.raises(Refused, match="there is no Node n1 in the cluster") as caught:
+            await kube.node("n1")
+    assert caught.value.reason == "NodeUnknown"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"message": "because"}, "GET /x: because"),
+        # The form of a gateway, which is none of the API.
+        ({"message": "because", "details": "wait"}, "GET /x: because"),
+        ({"message": ["because"]}, "GET /x: status 404"),
+        ("<html>no</html>", "GET /x: status 404"),
+    ],
+)
+async def test_the_words_of_a_refusal(connect: Connect, body: Any, message: str) -> None:
+    async with serving(Answer(404, body)) as server, connect(server) as kube:
+        with pytest.raises(NotFound) as caught:
+            await kube.get("/x")
+    assert caught.value.message == message
+
+
+async def test_a_redirect_is_no_answer_of_an_api_server(connect: Connect) -> None:
+    async with serving(Answer(300, {"items": []})) as server, connect(server) as kube:
+        with pytest.raises(Rejected, match="status 300"):
+            await kube.get("/x")
+
+
+async def test_the_refusals_that_are_remembered_are_limited(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_KNOWN", 2)
+    async with serving(DENIED) as server, connect(server) as kube:
+        for path in ("/a", "/b", "/c"):
+            with pytest.raises(Forbidden):
+                await kube.get(path)
+        assert kube._refused == {"GET /c"}
+        before = len(server.requests)
+        with pytest.raises(Forbidden):
+            await kube.get("/c")
+    assert len(server.requests) - before == 1
 
 
 async def test_a_list_whose_position_is_too_old_begins_again(connect: Connect) -> None:
@@ -356,6 +432,22 @@ def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
     assert not identity.changed()
     (tmp_path / "token").write_text("another")
     assert identity.changed()
+
+
+def test_a_plugin_gives_the_credentials(tmp_path: Path, no_blocking_calls: BlockBuster) -> None:
+    status = {"token": "of-the-plugin"}
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    (tmp_path / "credential").write_text(json.dumps(credential))
+    plugin = {"apiVersion": credential["apiVersion"], "command": "cat", "args": [str(tmp_path / "credential")]}
+    path = kubeconfig(tmp_path, "https://127.0.0.1:1", exec=plugin)
+    # The library reads files in the loop that it needs for the plugin, which is one of a thread of its own.
+    no_blocking_calls.deactivate()
+    try:
+        with ClusterAccess(str(path), private=str(tmp_path)).loaded() as identity:
+            settings = asyncio.run(identity.configuration.auth_settings())
+    finally:
+        no_blocking_calls.activate()
+    assert [setting["value"] for setting in settings.values()] == ["Bearer of-the-plugin"]
 
 
 def test_a_kubeconfig_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -83,6 +83,25 @@ def test_file_fields(fields: Doc, entry: FileEntry) -> None:
     assert only_file(with_files({"path": "/etc/a", **fields})) == entry
 
 
+@pytest.mark.parametrize(
+    ("mode", "advice"),
+    [
+        (644, "write 0644 (420 in JSON)"),
+        (777, "write 0777 (511 in JSON)"),
+        # Of Git.
+        (100644, "write 0644 (420 in JSON)"),
+        (688, ""),
+        (1000, ""),
+        (0o4755, ""),
+    ],
+)
+def test_the_remedy_for_a_mode_without_its_zero(mode: int, advice: str) -> None:
+    (problem,) = problems(with_files({"path": "/etc/a", "contents": None, "mode": mode}))
+    assert f"invalid mode 0{mode:o}" in problem.message
+    assert advice in problem.message
+    assert ("decimal" in problem.message) is bool(advice)
+
+
 def test_mode_in_yaml_is_octal_with_a_leading_zero() -> None:
     doc = as_yaml(with_files(file())).replace(b'"path"', b'"mode": 0640, "path"')
     assert parse(doc).files["/etc/a"].mode == 0o640

@@ -67,6 +67,15 @@ def test_the_rule(survey: EtcdSurvey, expected: list[str]) -> None:
     assert reasons(survey) == expected
 
 
+def test_what_a_refusal_names() -> None:
+    def words(survey: EtcdSurvey) -> list[str]:
+        return [refusal.message for refusal in judge(survey, single=False).refusals]
+
+    assert "its only voter" in words(cluster(1, us="1"))[0]
+    assert "one of 2 voters" in words(cluster(2))[0]
+    assert words(cluster(3, m3=DOWN))[0].endswith("(m3: does not answer)")
+
+
 def test_single_allows_one_member_and_no_more() -> None:
     assert reasons(cluster(1, us="1", leader="1"), single=True) == []
     assert reasons(cluster(2), single=True) == ["EtcdNotRedundant"]

@@ -76,6 +76,22 @@ def test_a_unit() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("was", "there", "replaces"),
+    [
+        (None, "/etc/systemd/system/a.service", True),
+        (None, "/etc/systemd/system/a.service.d/a.conf", True),
+        (None, "/etc/systemd/system/b.service", False),
+        (UnitEntry("a.service", "[Service]\n", dropins={"a.conf": "[Unit]\n"}), "/etc/systemd/system/a.service", False),
+    ],
+)
+def test_a_unit_that_replaces_a_file_of_the_host(was: UnitEntry | None, there: str, replaces: bool) -> None:
+    now = UnitEntry("a.service", "[Service]\nType=oneshot\n", dropins={"a.conf": "[Unit]\nAfter=b.service\n"})
+    old, new = (MachineConfig("c", units={"a.service": unit} if unit else {}) for unit in (was, now))
+    shown = details(old, new, {there: RegularFile(b"[Service]\nUser=x\n")})
+    assert (Detail("replaces", after="a file of the host") in shown) is replaces
+
+
 def test_credentials_in_fields_are_hidden_and_lists_are_bounded() -> None:
     old = MachineConfig("c", os_image_url="https://bob:hunter2@r.example/os")
     arguments = tuple(f"token=secret{number}" for number in range(MAX_DETAILS + 10))

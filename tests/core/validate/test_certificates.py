@@ -14,7 +14,7 @@ from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.change import Detail
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_values import MAX_CERTIFICATES, with_values
-from nodeagent.core.validate.certificates import certificate, certificates, named
+from nodeagent.core.validate.certificates import MAX_BYTES, certificate, certificates, named
 from nodeagent.domains import default_policy
 from nodeagent.report.plan_diff import diffs
 
@@ -61,6 +61,16 @@ def test_a_real_one() -> None:
     assert (real.subject, real.expires) == ("CN=ring", "2126-10-28")
     assert real.digest == hashlib.sha256(REAL_DER).hexdigest()
     assert certificates(REAL_DER) == (real,)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [pem(REAL_DER, b"PRIVATE KEY"), pem(REAL_DER + bytes(2 * MAX_BYTES))],
+    ids=["of another kind", "that is too large"],
+)
+def test_a_block_is_not_decoded(block: bytes) -> None:
+    assert certificates(block) == ()
+    assert named(block) == block
 
 
 @pytest.mark.parametrize(

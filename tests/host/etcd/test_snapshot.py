@@ -124,6 +124,25 @@ async def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("missing", "reason"), [(0, ""), (1, "NoSpace")])
+async def test_a_disk_with_as_much_room_as_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int, reason: str
+) -> None:
+    # The first piece names what follows it.
+    needed = len(WHOLE) - 32768 + snapshot.RESERVE - missing
+
+    class Filesystem:
+        f_bavail, f_frsize = needed, 1
+
+    monkeypatch.setattr(snapshot.os, "statvfs", lambda _: Filesystem)
+    try:
+        await save(tmp_path / "s", *lines(WHOLE))
+    except AgentError as error:
+        assert error.reason == reason
+    else:
+        assert not reason
+
+
 @pytest.mark.parametrize(
     ("limits", "words"), [({"TIMEOUT": 0.3}, "no answer in"), ({"STALL": 0.3}, "the snapshot is cut off")]
 )

@@ -8,6 +8,7 @@ import json
 import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,58 @@ def test_the_library_without_executable_memory(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(selinux, "_library", None)
     assert policy_label("/etc/x", stat.S_IFREG) is None
     assert not selinux.is_customizable("u:r:etc_t:s0")
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted", "fails"),
+    [
+        (errno.ENOTSUP, None, False),
+        (errno.ENOTSUP, "system_u:object_r:etc_t:s0", True),
+        (errno.EPERM, None, True),
+        (errno.EPERM, "system_u:object_r:etc_t:s0", True),
+    ],
+)
+def test_a_file_system_without_labels(
+    monkeypatch: pytest.MonkeyPatch, number: int, wanted: str | None, *, fails: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(selinux.os, "setxattr", refuse)
+    labels = Labels(enabled=True, policy=lambda *_: "system_u:object_r:lib_t:s0", customizable=lambda _: False)
+    with pytest.raises(OSError, match="no") if fails else nullcontext():
+        labels.write(0, "/x", 0o100644, wanted=wanted, replaced=None)
+
+
+@pytest.mark.parametrize(("number", "fails"), [(errno.ENODATA, False), (errno.ENOTSUP, False), (errno.EACCES, True)])
+def test_a_file_without_a_label(monkeypatch: pytest.MonkeyPatch, number: int, *, fails: bool) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(selinux.os, "getxattr", refuse)
+    with pytest.raises(OSError, match="no") if fails else nullcontext():
+        assert Labels(enabled=True).read(0) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "replaced", "customizable", "label"),
+    [
+        ("u:r:etc_t:s0", None, False, "u:r:etc_t:s0"),
+        (None, "u:r:old_t:s0", False, "u:r:old_t:s0"),
+        (None, None, False, None),
+        ("u:r:etc_t:s0", "v:r:etc_t:s0:c1", False, "v:r:etc_t:s0:c1"),
+        ("u:r:etc_t:s0", "u:r:old_t:s0", False, "u:r:etc_t:s0"),
+        ("u:r:etc_t:s0", "u:r:old_t:s0", True, "u:r:old_t:s0"),
+    ],
+)
+def test_the_label_that_is_written(
+    monkeypatch: pytest.MonkeyPatch, policy: str | None, replaced: str | None, label: str | None, *, customizable: bool
+) -> None:
+    written: list[object] = []
+    monkeypatch.setattr(selinux.os, "setxattr", lambda _fd, _name, value: written.append(value))
+    labels = Labels(enabled=True, policy=lambda *_: policy, customizable=lambda _: customizable)
+    labels.write(0, "/x", 0o100644, wanted=None, replaced=replaced)
+    assert written == ([] if label is None else [label.encode() + b"\0"])
 
 
 def test_switched_off_it_does_nothing(tmp_path: Path) -> None:
