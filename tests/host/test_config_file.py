@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.errors import InvalidInput
+from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host import config_file
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
@@ -157,3 +157,23 @@ def test_an_unsafe_directory(tmp_path: Path, make: Callable[[Path], object], rea
     with pytest.raises(InvalidInput) as caught:
         config_file.names_in(str(path))
     assert caught.value.reason == reason
+
+
+async def test_a_place_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Terminal, match="Not a directory") as caught:
+        await config_file.read(str(tmp_path / "file/machineconfig.yaml"))
+    assert caught.value.reason == "ConfigUnreadable"
+    with pytest.raises(Terminal, match="File name too long") as caught:
+        config_file.names_in(str(tmp_path / ("n" * 256)))
+    assert caught.value.reason == "ConfigUnreadable"
+
+
+def test_a_file_of_the_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "machineconfig.yaml"
+    path.write_bytes(b"1234")
+    path.chmod(0o600)
+    assert config_file.read_now(str(path), 4) == b"1234"
+    with pytest.raises(InvalidInput) as caught:
+        config_file.read_now(str(path), 3)
+    assert caught.value.reason == "TooLarge"

@@ -4,13 +4,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from nodeagent.core.plan.domain import Health, HttpHealth, MemberHealth, PluginHealth, SocketHealth
+from nodeagent.core.plan.change import KeyChange
+from nodeagent.core.plan.domain import Health, HttpHealth, MemberHealth, PluginHealth, ReloadProof, SocketHealth
 from nodeagent.host import health
-from nodeagent.host.health import HostHealth
+from nodeagent.host.health import HostHealth, reload_problem
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -123,3 +126,47 @@ async def test_a_member_of_etcd() -> None:
 
     assert await HostHealth(declared, member=trouble).check("etcd.service") == "one is a learner"
     assert await HostHealth(declared).check("etcd.service") == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "level", "keys", "problem"),
+    [
+        ("accepted", "info", True, ""),
+        ("refused: no", "error", True, "refused: no"),
+        # Without a message, the running configuration is the proof.
+        ("", "error", True, ""),
+        ("", "info", True, "it still runs with the previous value of log_level"),
+        ("", "info", False, None),
+    ],
+)
+async def test_a_reload_is_proved_by_the_message_or_by_the_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, level: str, keys: bool, problem: str | None
+) -> None:
+    for name, text in (("journalctl", message), ("app", f'log_level = "{level}"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(health, "SEARCH_PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(health, "PATIENCE", 0.1)
+    monkeypatch.setattr(health, "reload_problem", partial(reload_problem, program=str(tmp_path / "journalctl")))
+    proof = ReloadProof("app.service", "accepted", "refused: ", running=("app",))
+
+    async def declared(_: str) -> Sequence[Health]:
+        return ()
+
+    checks = HostHealth(declared, lambda unit: proof if unit == "app.service" else None)
+    changed = [KeyChange("/etc/app.conf", "log_level", '"info"', '"error"', ())] if keys else []
+    assert await checks.reload_problem("app.service", "2026-11-28T20:00:00Z", changed) == problem
+    assert await checks.reload_problem("other.service", "2026-11-28T20:00:00Z", changed) == ""
+    assert await checks.reload_problem("app.service", "soon", changed) == ""
+
+
+async def test_what_is_kept_back_from_pods() -> None:
+    async def declared(_: str) -> Sequence[Health]:
+        return ()
+
+    async def kept_back(keys: Sequence[KeyChange]) -> dict[str, Decimal]:
+        return {"cpu": Decimal(len(keys))}
+
+    keys = [KeyChange("/etc/app.conf", "a", "1", "2", ())]
+    assert await HostHealth(declared, kept_back=kept_back).kept_back(keys) == {"cpu": Decimal(1)}
+    assert await HostHealth(declared).kept_back(keys) == {}

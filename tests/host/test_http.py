@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import http.client
+import json
+import os
 import socket
+import ssl
 import struct
+import subprocess
 import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +24,12 @@ import pytest
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host import http as under_test
 from nodeagent.host.http import HttpFault, fetch_json, request, tls_context
+from tests.support import tls_server
+from tests.support.needs import needs
+from tests.support.signer import Signer
+from tests.support.tls_server import TlsServer, http, pair
+
+__all__ = ["pair"]
 
 Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -88,6 +99,29 @@ async def test_a_body_that_is_no_object_is_empty(body: bytes) -> None:
         assert (await request("GET", url, timeout=5)).json() == {}
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "target"),
+    [("", None, "/"), ("/a/b?c=d&e", {"f": "g"}, "/a/b?c=d&e"), ("/a?", {}, "/a")],
+)
+async def test_what_is_sent(path: str, body: dict[str, str] | None, target: str) -> None:
+    received: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n"))
+        received.append(b"" if body is None else await reader.readexactly(len(json.dumps(body))))
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
+        await request("POST", url, body=body, headers={"X-A": "b"}, timeout=30)
+    head = received[0].decode().lower()
+    assert head.startswith(f"post {target} http/1.1\r\n")
+    assert "\r\nx-a: b\r\n" in head
+    assert ("content-type: application/json" in head) is (body is not None)
+    assert received[1] == (b"" if body is None else json.dumps(body).encode())
+
+
 async def test_a_redirect_is_not_followed() -> None:
     async with answering(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n") as url:
         assert (await request("GET", url, timeout=5)).status == 302
@@ -143,6 +177,57 @@ async def test_the_size_of_an_answer_is_limited(length: bytes, monkeypatch: pyte
             await request("GET", url, timeout=5)
 
 
+async def test_an_answer_of_the_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "MAX_ANSWER", 1000)
+    async with answering(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1000) as url:
+        assert len((await request("GET", url, timeout=5)).body) == 1000
+
+
+@pytest.mark.parametrize("which", ["ca", "certificate", "key"])
+def test_a_pipe_in_place_of_a_pem_file_is_not_waited_for(tmp_path: Path, which: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no regular file"):
+        tls_context(**{which: str(tmp_path / "pipe")})
+
+
+@needs("openssl")
+def test_the_authority_and_the_certificate_of_a_client(tmp_path: Path) -> None:
+    Signer(tmp_path)
+    key, certificate = tmp_path / "authority.key", tmp_path / "authority.crt"
+    context = tls_context(str(certificate))
+    assert [dict(part[0] for part in ca["subject"]) for ca in context.get_ca_certs()] == [{"commonName": "authority"}]
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert tls_context().verify_flags == ssl.create_default_context().verify_flags
+    tls_context(certificate=str(certificate), key=str(key))
+    # One file may have both.
+    tls_context(certificate=str(tmp_path / "authority.pem"))
+    with pytest.raises(ssl.SSLError):
+        tls_context(certificate=str(certificate))
+    locked = tmp_path / "locked.key"
+    command = ["openssl", "pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:secret"]
+    subprocess.run(command, check=True, timeout=60)
+    with pytest.raises(ssl.SSLError, match="the key is encrypted"):
+        tls_context(certificate=str(certificate), key=str(locked))
+
+
+@needs("openssl")
+async def test_a_server_with_tls(pair: tuple[str, str]) -> None:
+    certificate, key = pair
+    async with tls_server.serving(TlsServer(http(200, {"a": 1})), pair) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        assert (
+            await request("GET", url, tls=await asyncio.to_thread(tls_context, certificate), timeout=30)
+        ).json() == {"a": 1}
+        assert await fetched(url, certificate) == {"a": 1}
+        with pytest.raises(HttpFault, match="its certificate is not accepted"):
+            await request("GET", url, tls=await asyncio.to_thread(tls_context), timeout=30)
+        own = await asyncio.to_thread(tls_context, certificate, certificate, key)
+        own.maximum_version = ssl.TLSVersion.TLSv1_2
+        own.set_ciphers("ECDHE-RSA-AES128-GCM-SHA256")
+        with pytest.raises(HttpFault, match=r"^TLS: [a-z0-9 ]+$"):
+            await request("GET", url, tls=own, timeout=30)
+
+
 @pytest.mark.parametrize("url", ["ftp://a", "http://", "unix:///run/x", "http://root:secret@a/"])
 async def test_invalid_address(url: str) -> None:
     with pytest.raises(HttpFault) as caught:
@@ -177,16 +262,16 @@ async def test_a_connection_that_is_reset_before_the_handshake_leaves_no_socket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As a server does that is killed with connections in its queue."""
-    connect = http.client.HTTPConnection.connect
+    connect = HTTPConnection.connect
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def reset(connection: http.client.HTTPConnection) -> None:
+        def reset(connection: HTTPConnection) -> None:
             connect(connection)
             peer, _ = listening.accept()
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
 
-        monkeypatch.setattr(http.client.HTTPConnection, "connect", reset)
+        monkeypatch.setattr(HTTPConnection, "connect", reset)
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             with pytest.raises(HttpFault, match="reset by peer"):

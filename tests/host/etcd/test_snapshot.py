@@ -116,6 +116,8 @@ async def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return str(raised.value.reason)
 
     assert await reason_of(max_bytes=len(WHOLE) - 1) == "EtcdSnapshotInvalid"
+    assert (await save(tmp_path / "s", *lines(WHOLE), max_bytes=len(WHOLE))).size == len(WHOLE)
+    (tmp_path / "s").unlink()
     monkeypatch.setattr(snapshot, "MAX_LINE", 1000)
     assert await reason_of() == "EtcdSnapshotInvalid"
     monkeypatch.setattr(snapshot, "MAX_LINE", 8 << 20)
