@@ -38,7 +38,7 @@ POLICY: Final = {"default": "built in", "recommended": "recommended", "user": "u
 # Values of a list, which are added or removed one by one.
 LISTED: Final = ("argument", "extension", "key")
 # Twelve digits identify an image, and two of them fit on a line.
-DIGEST: Final = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
+DIGEST: Final = re.compile(r"\b(sha(?:256|512)[:-][0-9a-f]{12})[0-9a-f]{52,116}\b")
 DIFF: Final = {"+": GOOD, "-": BAD, "@": DIM}
 DISRUPTIVE: Final = (ActionType.DRAIN, ActionType.REBOOT)
 SENTENCE: Final = {

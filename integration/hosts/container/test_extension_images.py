@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,8 @@ PORT = 8099
 LOOPS = 64
 # It reads the image when it starts, and does not run with a bad one.
 APP = f"[Service]\nExecStart=/bin/sh -c 'cp {VERSION} /run/app && ! grep bad /run/app && exec sleep infinity'\n"
+# The file in which an image says what it is, and its own version there.
+_RELEASE, _OWN = "/usr/lib/extension-release.d/extension-release.{}", "SYSEXT_IMAGE_VERSION"
 POLICY = agent.policy(files={PATH: [f"Reload {SYSEXT}", "Restart app.service"]})
 
 
@@ -61,12 +64,12 @@ class Images:
         version: str,
         *,
         name: str = "app",
-        release: str = "ID=_any\nEXTENSION_RELOAD_MANAGER=1\n",
+        release: str = "ID=_any\nEXTENSION_RELOAD_MANAGER=1",
         linked: bool = False,
     ) -> str:
         """Make the image of a version, and return its hash. ``linked``: its extension-release is a link."""
         tree = self.directory / f"tree-{version}"
-        for path, text in ((VERSION, version), (f"/usr/lib/extension-release.d/extension-release.{name}", release)):
+        for path, text in ((VERSION, version), (_RELEASE.format(name), f"{release}\n{_OWN}={version}")):
             file = tree / path.lstrip("/")
             file.parent.mkdir(parents=True)
             file.write_text(f"{text}\n")
@@ -111,6 +114,14 @@ def config(name: str, **images: tuple[str, str]) -> str:
     return json.dumps(made)
 
 
+def plan(host: Host, text: str) -> dict[str, Any]:
+    """Return the only image of a plan."""
+    host.write("/root/planned.json", text)
+    answer = json.loads(host.run(["nodeagent", "plan", "--json", "/root/planned.json"]).stdout)
+    (image,) = answer["images"]
+    return dict(image)
+
+
 @pytest.mark.long
 def test_images_are_merged_replaced_reverted_and_unmerged(
     make_node: HostMaker, devices: Mapping[str, Path], images: Images
@@ -129,9 +140,20 @@ def test_images_are_merged_replaced_reverted_and_unmerged(
     assert (host.read_text(VERSION), host.read_text("/run/app"), host.is_active("app.service")) == ("1\n", "1\n", True)
     assert host.run(["readlink", PATH]).stdout.strip() == f"{KEPT}/{one}.raw"
 
+    planned = plan(host, config("two", app=("2", two)))
+    assert (planned["before"]["digest"], planned["before"]["version"]) == (one, "1")
+    assert planned["before"]["bytes"] == (images.directory / "1.raw").stat().st_size
+    assert planned["after"] == {"digest": two, "bytes": None, "version": ""}
+    assert (planned["units"], planned["reloads_manager"]) == ([SYSEXT, "app.service"], None)
+    # Of a merge, not of a plan.
+    assert (host.read_text(VERSION), host.read_text("/run/app")) == ("1\n", "1\n")
+    assert "/run/nodeagent-extension-release" not in host.read_text("/proc/self/mountinfo")
     agent.apply(host, config("two", app=("2", two)))
     agent.wait_done(host, "two")
     assert (host.read_text(VERSION), host.read_text("/run/app")) == ("2\n", "2\n")
+    planned = plan(host, config("back", app=("1", one)))
+    assert (planned["before"]["version"], planned["after"]["version"]) == ("2", "1")
+    assert (planned["reloads_manager"], planned["names_units"]) == (True, [])
 
     # The unit does not run with the next one. systemd-sysext ignores one for another OS, and fails with one under
     # another name.

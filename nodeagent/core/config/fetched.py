@@ -92,6 +92,11 @@ def fetched_of(config: MachineConfig) -> Mapping[str, LinkEntry]:
     return {path: link for path, link in config.links.items() if link.source}
 
 
+def without_query(url: str) -> str:
+    """Return the part of an address that may be shown: the rest may be a token."""
+    return url.partition("?")[0].partition("#")[0]
+
+
 def _url_problem(url: str) -> str:
     # Credentials would be readable in the config and in logs.
     if len(url) > MAX_URL or has_control(url) or " " in url:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from nodeagent.core.config.fetched import digest_at, without_query
 from nodeagent.core.config.file_tree import Directory, FileTreeEntry, RegularFile, SymbolicLink, expand, node_of
 from nodeagent.core.config.kargs import HUGE_PAGES, members
-from nodeagent.core.config.machineconfig import MachineConfig, StorageEntry, UnitEntry, UserEntry
+from nodeagent.core.config.machineconfig import LinkEntry, MachineConfig, StorageEntry, UnitEntry, UserEntry
 from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
 from nodeagent.core.plan.change import Change, ChangeKind, Detail, Plan
 from nodeagent.core.redact import redact
@@ -88,6 +89,7 @@ def _details(
                 yield from _directory(was, now)
             elif isinstance(now, SymbolicLink) or (isinstance(was, SymbolicLink) and now is None):
                 yield from _link(was, now)
+                yield from _address(old.links.get(change.key), new.links.get(change.key))
             else:
                 yield from _file(was, now, private=private)
             if change.key not in old.storage and change.key in disk and not isinstance(now, Directory):
@@ -141,7 +143,8 @@ def _type(entry: FileTreeEntry | None) -> str:
         case Directory():
             return "directory"
         case SymbolicLink():
-            return f"link to {entry.target}"
+            # What is fetched is a link to where it is kept, which says no more than the digest.
+            return f"image {digest}" if (digest := digest_at(entry.target)) else f"link to {entry.target}"
 
 
 def _link(was: FileTreeEntry | None, now: FileTreeEntry | None) -> Iterator[Detail]:
@@ -150,6 +153,13 @@ def _link(was: FileTreeEntry | None, now: FileTreeEntry | None) -> Iterator[Deta
     owners = ["0:0" if entry is None else _owner(entry) for entry in (was, now)]
     if now is not None and owners[0] != owners[1] and (was is None or _comparable(was, now)):
         yield Detail("owner", owners[0] if was else "", owners[1])
+
+
+def _address(was: LinkEntry | None, now: LinkEntry | None) -> Iterator[Detail]:
+    """Yield where an image comes from. The query of an address may be a token."""
+    before, after = ("" if link is None else without_query(link.source) for link in (was, now))
+    if after and before != after:
+        yield Detail("address", before, after)
 
 
 def _directory(was: FileTreeEntry | None, now: FileTreeEntry | None) -> Iterator[Detail]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from nodeagent.core.config.fetched import SEARCHED, STORES, SUFFIX, digest_at, fetched_of
+from nodeagent.core.config.fetched import SEARCHED, STORES, SUFFIX, digest_at, fetched_of, without_query
 from nodeagent.core.config.machineconfig import LinkEntry, MachineConfig
 from nodeagent.core.config.problems import shown
+from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, reload, start
 
@@ -37,6 +38,13 @@ _HIERARCHIES: Final = (" /usr ", " /opt ")
 
 _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)")
 _ANY: Final = "_any"
+# The version of an image itself, in the order in which they count.
+_VERSIONS: Final = ("SYSEXT_IMAGE_VERSION", "SYSEXT_VERSION_ID", "SYSEXT_BUILD_ID", "IMAGE_VERSION")
+_NAMED: Final = ("EXTENSION_RESTART_UNITS", "EXTENSION_RELOAD_OR_RESTART_UNITS")
+_TRUE: Final = ("1", "yes", "y", "true", "t", "on")
+# Of what an image says.
+MAX_VERSION: Final = 64
+MAX_UNITS: Final = 16
 # The names of systemd for architectures, by those of uname(2). Another one is not compared.
 _ARCHITECTURES: Final = {
     "x86_64": "x86-64",
@@ -67,6 +75,15 @@ class Image:
     def __str__(self) -> str:
         kind, _, digits = self.digest.partition("-")
         return f"{self.name} ({kind}-{digits[:12]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What an image asks systemd-sysext to do after a merge. ``units`` are restarted or reloaded from version 261 on,
+    which makes systemd read its units again as well."""
+
+    reloads_manager: bool
+    units: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +171,17 @@ def unfit(extension: Mapping[str, str], host: Mapping[str, str], machine: str) -
     return f"{key} is {shown(needed) if needed else 'missing'}, and this host has {shown(there)}"
 
 
+def version_of(release: Mapping[str, str]) -> str:
+    """Return the version of an image, "" if its extension-release has none. ``VERSION_ID`` is that of its OS."""
+    return next((release[key][:MAX_VERSION] for key in _VERSIONS if release.get(key)), "")
+
+
+def wishes_of(release: Mapping[str, str]) -> Wishes:
+    named = " ".join(release.get(key, "") for key in _NAMED).split()
+    units = tuple(dict.fromkeys(unit for unit in named if unit_name_problem(unit) is None))[:MAX_UNITS]
+    return Wishes(bool(units) or release.get("EXTENSION_RELOAD_MANAGER", "").lower() in _TRUE, units)
+
+
 def surplus(files: Iterable[KeptFile], used: Collection[str], limit: int) -> Iterator[str]:
     """Yield the names of files to remove. What is ``used`` stays, and of the others the newest, with ``limit`` bytes
     at most."""
@@ -175,7 +203,3 @@ def redirected(url: str, location: str) -> str:
     if url.startswith("https:") and parts.scheme != "https":
         raise ValueError("it redirects from https to http")
     return target
-
-
-def without_query(url: str) -> str:
-    return url.partition("?")[0].partition("#")[0]

@@ -21,8 +21,9 @@ from nodeagent.core.plan.steps import RemovePath, WritePath
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.features.extension_images.cache import ImageCache
 from nodeagent.features.extension_images.decide import UNIT, Image, images, merged, merged_names, name_of, named_images
+from nodeagent.features.extension_images.planned import PlannedImages, Read, note
 from nodeagent.features.extension_images.reasons import ExtensionImageReason
-from nodeagent.features.extension_images.release import why_unfit
+from nodeagent.features.extension_images.release import extension_release, why_unfit
 from nodeagent.update.next.preflight import Desired
 from nodeagent.update.ports.host import UP, Units
 from nodeagent.update.ports.store import Store
@@ -45,7 +46,8 @@ def _mountinfo() -> str:
 
 
 class ImageGuard(Guard):
-    """``mountinfo`` returns the text of proc_pid_mountinfo(5), and ``unfit`` what ``release.why_unfit`` does."""
+    """``mountinfo`` returns the text of proc_pid_mountinfo(5), ``unfit`` what ``release.why_unfit`` does, and ``read``
+    what ``release.extension_release`` does."""
 
     def __init__(
         self,
@@ -55,9 +57,11 @@ class ImageGuard(Guard):
         load: Callable[[str], Awaitable[Desired]],
         mountinfo: Callable[[], str] = _mountinfo,
         unfit: Callable[[str, str], Awaitable[str]] = why_unfit,
+        read: Read = extension_release,
     ) -> None:
         self._cache, self._store, self._units, self._load = cache, store, units, load
         self._mountinfo, self._unfit = mountinfo, unfit
+        self._planned = PlannedImages(cache, read)
         # Names and digests that were compared with this OS. An update that waits asks again, for hours.
         self._compared: set[tuple[str, str]] = set()
         # The current and the previous config of the last look for images that nothing needs.
@@ -67,28 +71,17 @@ class ImageGuard(Guard):
         return self._cache.settings.max_bytes > 0
 
     async def planned(self, update: Update, *, stops_node: bool) -> Sequence[str]:  # noqa: ARG002
-        notes = [await self._note(image) for image in _written(update)]
+        notes = [await self._note(image) for image in await self._planned.to_list(update)]
         if names := merged_names(update.new):
             if not await self._is_enabled(update.new):
                 notes.append(f"warning: {UNIT} is not enabled, so no boot merges {enumerated(names)}")
-            elif notes and not update.plan.reboot:
+            elif any(_written(update)) and not update.plan.reboot:
                 notes.append(f"{UNIT} merges into /usr while services run; the policy names those that restart")
         return notes
 
     async def files_plan(self, update: Update) -> Mapping[str, Any]:
-        planned = [await self._planned(image, update) for image in _written(update)]
+        planned = await self._planned.to_list(update)
         return {"images": planned} if planned else {}
-
-    async def _planned(self, image: Image, update: Update) -> Mapping[str, Any]:
-        because = f"file:{image.path}"
-        return {
-            "name": image.name,
-            "path": image.path,
-            "digest": image.digest,
-            "source": image.server,
-            "bytes": await self._cache.size(image),
-            "units": [action.unit for action in update.plan.actions if action.unit and because in action.because],
-        }
 
     async def fetch(self, run: Run) -> None:
         for image in _written(run.update):
@@ -183,12 +176,10 @@ class ImageGuard(Guard):
             # The update waits for systemd, and a plan does not.
             return True
 
-    async def _note(self, image: Image) -> str:
-        if (size := await self._cache.size(image)) is not None:
-            return f"image {image}: {size} bytes, on this host already"
-        if await self._cache.is_here(image.path, image.digest):
-            return f"image {image}: {image.path} has it already"
-        return f"image {image}: fetched from {image.server} before the update waits for its turn"
+    async def _note(self, image: Mapping[str, Any]) -> str:
+        after = image["after"]
+        here = after is not None and await self._cache.is_here(image["path"], after["digest"])
+        return note(image, here=here)
 
 
 def _written(update: Update) -> Iterator[Image]:

@@ -39,13 +39,14 @@ async def why_unfit(file: str, name: str, root: Path = Path("/")) -> str:
 
     ``root`` is that of the host, for its os-release.
     """
-    extension = await _extension_release(file, name)
+    extension = await extension_release(file, name)
     if extension is None:
         return ""
     return unfit(extension, await asyncio.to_thread(_host_release, root), platform.machine())
 
 
-async def _extension_release(file: str, name: str) -> Mapping[str, str] | None:
+async def extension_release(file: str, name: str) -> Mapping[str, str] | None:
+    """Return the extension-release of the image ``file``, which is merged as ``name``; None if it cannot be read."""
     if not (_PLAIN.fullmatch(file) and _PLAIN.fullmatch(name)):
         return None
     path = f"{MOUNTED}/usr/lib/extension-release.d/extension-release.{name}"

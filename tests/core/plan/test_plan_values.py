@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from nodeagent.core.config.fetched import kept_at
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
-from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.config.machineconfig import FileEntry, LinkEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.plan.change import Detail
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_values import MAX_DETAILS, Disk, with_values
@@ -63,6 +64,29 @@ def test_the_disk_is_compared_where_it_is_not_the_config() -> None:
     ]
     link = {PATH: SymbolicLink("/run/x")}
     assert details(config(b"z\n"), config(b"a\n"), link)[0] == Detail("type", "link to /run/x", "file")
+
+
+IMAGE = "/var/lib/extensions/app.raw"
+
+
+def with_image(letter: str, url: str) -> MachineConfig:
+    return MachineConfig("c", links={IMAGE: LinkEntry(IMAGE, kept_at(f"sha256-{letter * 64}"), source=url)})
+
+
+def test_an_image_is_shown_by_digest_and_address() -> None:
+    old, new = with_image("a", "https://h/app-1.raw?token=secret"), with_image("b", "https://h/app-2.raw#x")
+    digests = [f"image sha256-{letter * 64}" for letter in "ab"]
+    assert details(old, new) == [
+        Detail("type", *digests),
+        Detail("address", "https://h/app-1.raw", "https://h/app-2.raw"),
+    ]
+    assert details(MachineConfig("c"), new) == [
+        Detail("type", "", digests[1]),
+        Detail("address", "", "https://h/app-2.raw"),
+    ]
+    assert details(old, MachineConfig("c")) == [Detail("type", digests[0], "")]
+    same = with_image("b", "https://h/app-1.raw?token=other")
+    assert details(old, same) == [Detail("type", *digests)]
 
 
 def test_a_unit() -> None:

@@ -17,11 +17,14 @@ from nodeagent.features.extension_images.decide import (
     KEEP_UNUSED,
     UNIT,
     KeptFile,
+    Wishes,
     merged,
     merged_names,
     redirected,
+    release_of,
     surplus,
-    without_query,
+    version_of,
+    wishes_of,
 )
 
 EMPTY = MachineConfig("a")
@@ -127,5 +130,30 @@ def test_redirects(url: str, location: str, target: str) -> None:
             redirected(url, location)
 
 
-def test_a_query_is_not_shown() -> None:
-    assert without_query("https://h/a?token=secret#x") == "https://h/a"
+@pytest.mark.parametrize(
+    ("text", "version", "wishes"),
+    [
+        ("ID=debian VERSION_ID=13", "", Wishes(False)),
+        ("IMAGE_VERSION=3 SYSEXT_VERSION_ID=2 SYSEXT_IMAGE_VERSION=1", "1", Wishes(False)),
+        ("IMAGE_VERSION=3 SYSEXT_VERSION_ID=", "3", Wishes(False)),
+        (f"SYSEXT_BUILD_ID={'9' * 99}", "9" * 64, Wishes(False)),
+        ("EXTENSION_RELOAD_MANAGER=1", "", Wishes(True)),
+        ("EXTENSION_RELOAD_MANAGER=yes", "", Wishes(True)),
+        ("EXTENSION_RELOAD_MANAGER=0", "", Wishes(False)),
+        ("EXTENSION_RESTART_UNITS=a.service", "", Wishes(True, ("a.service",))),
+        (
+            "EXTENSION_RELOAD_OR_RESTART_UNITS=b@1.service EXTENSION_RELOAD_MANAGER=no",
+            "",
+            Wishes(True, ("b@1.service",)),
+        ),
+        ("EXTENSION_RESTART_UNITS=../etc/passwd", "", Wishes(False)),
+    ],
+)
+def test_what_an_image_says_of_itself(text: str, version: str, wishes: Wishes) -> None:
+    release = release_of(text.split())
+    assert (version_of(release), wishes_of(release)) == (version, wishes)
+
+
+def test_an_image_names_a_bounded_number_of_units() -> None:
+    names = " ".join(f"a{number}.service" for number in range(99))
+    assert len(wishes_of({"EXTENSION_RESTART_UNITS": names}).units) == 16

@@ -21,6 +21,7 @@ from nodeagent.errors import Refused, Unreachable
 from nodeagent.features.extension_images.cache import ImageCache
 from nodeagent.features.extension_images.decide import DOMAIN, UNIT, Image
 from nodeagent.features.extension_images.guard import ImageGuard
+from nodeagent.features.extension_images.planned import MOST_READ
 from nodeagent.features.extension_images.reasons import ExtensionImageReason as Reason
 from nodeagent.features.extension_images.settings import ExtensionImageSettings
 from nodeagent.update.next.preflight import Preflight
@@ -85,6 +86,9 @@ class ImageHost(Host):
     # held.
     unfit: dict[str, str] = field(default_factory=dict)
     compared: list[tuple[str, str, bool]] = field(default_factory=list)
+    # The extension-release of images, by their files, and which were read.
+    releases: dict[str, dict[str, str]] = field(default_factory=dict)
+    read: list[str] = field(default_factory=list)
 
     def mountinfo(self) -> str:
         """Return an overlay of what systemd-sysext has read."""
@@ -96,7 +100,11 @@ class ImageHost(Host):
     def guard(self) -> ImageGuard:
         assert self.cache is not None
         store, units = FakeStore(self.world), FakeUnits(self.world)
-        return ImageGuard(self.cache, store, units, self._load, self.mountinfo, self.why_unfit)
+        return ImageGuard(self.cache, store, units, self._load, self.mountinfo, self.why_unfit, self.release)
+
+    async def release(self, file: str, _name: str) -> dict[str, str] | None:
+        self.read.append(file)
+        return self.releases.get(file)
 
     async def why_unfit(self, file: str, name: str) -> str:
         self.compared.append((file, name, self.world.holder is not None))
@@ -323,23 +331,83 @@ async def notes(host: ImageHost, new: MachineConfig) -> list[str]:
     return found
 
 
-async def test_the_json_of_a_plan_has_the_images(tmp_path: Path) -> None:
+def side(number: int, size: int | None = None, version: str = "") -> dict[str, Any]:
+    return {"digest": digest(number), "bytes": size, "version": version}
+
+
+async def test_the_json_of_a_plan_compares_the_images(tmp_path: Path) -> None:
     host = await at(tmp_path)
     host.policy = NAMED
-    image = {"name": "app", "path": PATH, "digest": digest(2), "source": "https://images/app.raw", "bytes": None}
-    assert (await plan_of(host, with_image("b", 2)))["images"] == [{**image, "units": [UNIT, "app.service"]}]
+    host.releases[kept_at(digest(1))] = {"ID": "_any", "SYSEXT_VERSION_ID": "1.33"}
+    units = [UNIT, "app.service"]
+    image = {"name": "app", "path": PATH, "change": "modified", "before": side(1, 0, "1.33"), "after": side(2)}
+    image |= {"source": "https://images/app.raw", "reloads_manager": None, "names_units": [], "units": units}
+    assert (await plan_of(host, with_image("b", 2)))["images"] == [image]
     assert "images" not in await plan_of(host, with_image("c", 1))
-    assert "images" not in await plan_of(host, with_image("d", None))
+    leaves = {**image, "change": "removed", "after": None, "source": ""}
+    assert (await plan_of(host, with_image("d", None)))["images"] == [leaves]
+    host = await at(tmp_path, None)
+    new = {**image, "change": "added", "before": None, "after": side(3), "units": [UNIT]}
+    assert (await plan_of(host, with_image("e", 3)))["images"] == [new]
+
+
+async def test_an_image_in_another_place_replaces_the_one_with_its_name(tmp_path: Path) -> None:
+    host = await at(tmp_path)
+    stored = with_image("b", 2, "/opt/extensions/app/app-2.raw")
+    named = LinkEntry(PATH, "/opt/extensions/app/app-2.raw")
+    (image,) = (await plan_of(host, replace(stored, links={**stored.links, PATH: named})))["images"]
+    assert (image["name"], image["change"]) == ("app", "modified")
+    assert (image["before"]["digest"], image["after"]["digest"]) == (digest(1), digest(2))
+
+
+async def test_a_plan_reads_an_image_once(tmp_path: Path) -> None:
+    host = await at(tmp_path)
+    for number in (1, 2):
+        host.releases[kept_at(digest(number))] = {"IMAGE_VERSION": f"v{number}", "EXTENSION_RELOAD_MANAGER": "1"}
+    assert await to(host, with_image("b", 2)) == "done"
+    for _ in range(3):
+        (image,) = (await plan_of(host, with_image("a", 1)))["images"]
+        assert (image["before"], image["after"]) == (side(2, 0, "v2"), side(1, 0, "v1"))
+        assert image["reloads_manager"] is True
+    assert sorted(host.read) == [kept_at(digest(1)), kept_at(digest(2))]
+
+
+async def test_a_plan_reads_no_more_than_some_images(tmp_path: Path) -> None:
+    host = await at(tmp_path)
+    assert host.cache is not None
+    links = {f"/var/lib/extensions/{number}.raw": number for number in range(10, 30)}
+    for number in links.values():
+        (tmp_path / kept_at(digest(number)).lstrip("/")).touch()
+    config = with_image("b", 1)
+    entries = {path: LinkEntry(path, kept_at(digest(number)), source="https://i/x") for path, number in links.items()}
+    answer = await plan_answer(
+        host.ports(),
+        await prepared(host, replace(config, links={**config.links, **entries})),
+        diff=False,
+        private=False,
+    )
+    assert len(answer["images"]) == 20
+    assert len(host.read) == 2 * MOST_READ, "for the JSON and for the notes, because none could be read"
 
 
 async def test_a_plan_names_the_image_and_where_it_comes_from(tmp_path: Path) -> None:
     host = await at(tmp_path)
+    host.releases[kept_at(digest(1))] = {"SYSEXT_IMAGE_VERSION": "1.33"}
     found = await notes(host, with_image("b", 2))
-    assert "image app (sha256-000000000000): fetched from https://images/app.raw before the update waits" in found[0]
+    assert found[0] == (
+        "image app (sha256-000000000000): fetched from https://images/app.raw before the update waits for its turn; it "
+        "replaces sha256-000000000000, version 1.33, 0 bytes"
+    )
     assert "the policy names those that restart" in found[1]
+    (leaves,) = await notes(host, with_image("d", None))
+    assert leaves == "image app (sha256-000000000000, version 1.33, 0 bytes): it leaves"
     assert await to(host, with_image("b", 2)) == "done"
     assert await to(host, with_image("a", 1)) == "done"
-    assert "0 bytes, on this host already" in (await notes(host, with_image("b", 2)))[0]
+    host.releases[kept_at(digest(2))] = {"EXTENSION_RESTART_UNITS": "a.service  b.service a.service ../c"}
+    found = await notes(host, with_image("b", 2))
+    assert "(sha256-000000000000, 0 bytes): on this host already; it replaces " in found[0]
+    assert "; it makes systemd read its units again (EXTENSION_RELOAD_MANAGER)" in found[0]
+    assert found[0].endswith("; systemd 261 and later restart what it names, a.service, b.service")
     host.world.units[UNIT].file = "disabled"
     assert f"warning: {UNIT} is not enabled, so no boot merges app" in await notes(host, with_image("b", 2))
 
