@@ -68,12 +68,12 @@ def test_drained_window(
 @pytest.mark.timeout(TIMEOUT)
 def test_drained_window_of_a_host_of_bootc(
     make_bootc_shelf: Callable[..., RegistryDisk],
-    make_bootc_node: Callable[[RegistryDisk], Vm],
+    make_bootc_node: VmMaker,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The pull and the deployment are real, and so is the registry, a program of the guest."""
     shelf = make_bootc_shelf(A, BIG)
-    _measure("bootc", lambda: make_bootc_node(shelf), shelf.of(BIG), script("bootc", "Bootc"), capsys)
+    _measure("bootc", lambda: make_bootc_node(media=shelf), shelf.of(BIG), script("bootc", "Bootc"), capsys)
 
 
 def _measure(

@@ -16,15 +16,13 @@ Consoles and journals are kept when a test fails, and the report says where.
 from __future__ import annotations
 
 import contextlib
-import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from integration.hosts.container.conftest import FAILED, package, pytest_runtest_makereport, required, say
+from integration.hosts.container.conftest import package, pytest_runtest_makereport, required, say
 from integration.hosts.errors import Unavailable
 from integration.hosts.vm import (
     bootc_disk,
@@ -44,7 +42,6 @@ from integration.trees import parts
 from integration.trees.base import Flavour
 from integration.trees.bootc_machine import BootcMachineRepo
 from integration.trees.enforcing import EnforcingRepo
-from integration.trees.image_registry import Pulled
 from integration.trees.ostree_container import OSTREE_CONTAINER
 from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import BAD, A, B, Tree
@@ -53,6 +50,11 @@ __all__ = ["package", "pytest_runtest_makereport", "say"]
 
 HERE = Path(__file__).parent
 VmMaker = Callable[..., Vm]
+
+
+class BackEnd(NamedTuple):
+    make_registry: Callable[..., RegistryDisk]
+    make_node: VmMaker
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -84,7 +86,7 @@ def vm_tree(package: Path) -> Callable[[Tree], Tree]:
 
 @pytest.fixture(scope="session")
 def accel(vm_ostree_repo: OstreeRepo) -> str:
-    return _accelerator(vm_ostree_repo)
+    return nodes.accelerator(vm_ostree_repo)
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +146,7 @@ def make_vm(
                 frozen = live.frozen(disk, say, accel=accel, **options)
                 stack.callback(frozen.close)
                 vm = frozen.vm(kind)
-            stack.callback(_finish, vm, request.node)
+            stack.callback(nodes.finish, vm, request.node)
             return vm
 
         yield make
@@ -182,7 +184,9 @@ def make_node(
         def make(
             *, filesystem: str = "xfs", media: RegistryDisk = shelf, tree: Tree = A, kind: Callable[..., Vm] = Vm
         ) -> Vm:
-            return _node(stack, request.node, vm_ostree_repo, vm_tree(tree), media, filesystem, accel, say, kind)
+            return nodes.installed(
+                stack, request.node, vm_ostree_repo, vm_tree(tree), media, filesystem, accel, say, kind
+            )
 
         yield make
 
@@ -219,11 +223,11 @@ def make_composefs_node(
     say: Callable[[str], None],
 ) -> Iterator[VmMaker]:
     """Makes nodes of Debian sid with composefs, as `make_node`."""
-    accel = _accelerator(composefs_repo)
+    accel = nodes.accelerator(composefs_repo)
     with contextlib.ExitStack() as stack:
 
         def make() -> Vm:
-            return _node(stack, request.node, composefs_repo, vm_tree(A), composefs_shelf, "ext4", accel, say)
+            return nodes.installed(stack, request.node, composefs_repo, vm_tree(A), composefs_shelf, "ext4", accel, say)
 
         yield make
 
@@ -260,10 +264,10 @@ def enforcing_node(
     say: Callable[[str], None],
 ) -> Iterator[Vm]:
     """A node that booted with SELinux enforcing, and whose agent is confined."""
-    accel = _accelerator(enforcing_repo)
+    accel = nodes.accelerator(enforcing_repo)
     options = {"kargs": enforcing.KARGS, "label": enforcing.label(enforcing_repo)}
     with contextlib.ExitStack() as stack:
-        yield _node(
+        yield nodes.installed(
             *(stack, request.node, enforcing_repo, vm_tree(A), enforcing_shelf, "ext4", accel, say), options=options
         )
 
@@ -271,11 +275,7 @@ def enforcing_node(
 @pytest.fixture(scope="session")
 def bootc_repo(say: Callable[[str], None]) -> Iterator[BootcMachineRepo]:
     """The trees of machines that bootc updates."""
-    try:
-        OSTREE_CONTAINER.find()
-    except Unavailable as error:
-        # Also in CI, which has no time to build it.
-        pytest.skip(str(error))
+    _find_puller()
     required(lambda: vm_requirements.ensure(say))
     grown = required(lambda: BootcMachineRepo(say))
     virtual_machine.sweep()
@@ -286,8 +286,7 @@ def bootc_repo(say: Callable[[str], None]) -> Iterator[BootcMachineRepo]:
 @pytest.fixture(scope="session")
 def bootc_tree(package: Path, bootc_repo: BootcMachineRepo) -> Callable[[Tree], Tree]:
     """A tree with nodeagent's package and what is real on a host with bootc, without any rpm-ostreed."""
-    installed = (guest.part(), parts.package(package), parts.bootc_host(bootc_disk.SERVED))
-    return lambda tree: tree.having(*installed)
+    return _bootc_tree(package)
 
 
 @pytest.fixture(scope="session")
@@ -317,68 +316,41 @@ def make_bootc_node(
     bootc_repo: BootcMachineRepo,
     bootc_tree: Callable[[Tree], Tree],
     say: Callable[[str], None],
-) -> Iterator[Callable[[RegistryDisk], Vm]]:
-    """Makes nodes that bootc updates, installed from the real image of A, on XFS, as `node`, with a registry."""
-    accel, tree = _accelerator(bootc_repo), bootc_tree(A)
+) -> Iterator[VmMaker]:
+    """Makes nodes that bootc updates, installed from the real image of `tree`, on XFS, as `make_node`."""
+    accel = nodes.accelerator(bootc_repo)
     with contextlib.ExitStack() as stack:
 
-        def make(media: RegistryDisk) -> Vm:
-            return _node(
-                *(stack, request.node, bootc_repo, tree, media, "xfs", accel, say),
-                pulled=lambda: bootc_disk.pulled(bootc_repo, tree),
+        def make(*, media: RegistryDisk, tree: Tree = A, kind: Callable[..., Vm] = Vm) -> Vm:
+            installed = bootc_tree(tree)
+            return nodes.installed(
+                *(stack, request.node, bootc_repo, installed, media, "xfs", accel, say, kind),
+                pulled=lambda: bootc_disk.pulled(bootc_repo, installed),
             )
 
         yield make
 
 
 @pytest.fixture
-def bootc_node(make_bootc_node: Callable[[RegistryDisk], Vm], bootc_shelf: RegistryDisk) -> Vm:
-    return make_bootc_node(bootc_shelf)
+def bootc_node(make_bootc_node: VmMaker, bootc_shelf: RegistryDisk) -> Vm:
+    return make_bootc_node(media=bootc_shelf)
 
 
-def _accelerator(ostree_repo: OstreeRepo) -> str:
-    found = (list(path.glob("usr/lib/modules/*/vmlinuz")) for path in ostree_repo.image.paths)
-    (kernel,) = next(kernels for kernels in found if kernels)
-    return vm_requirements.accelerator(kernel)
+@pytest.fixture(params=["rpm-ostree", "bootc"])
+def back_end(request: pytest.FixtureRequest) -> BackEnd:
+    """Each back end of the OS in turn: what makes registries and nodes of it."""
+    names = {"rpm-ostree": ("make_registry", "make_node"), "bootc": ("make_bootc_shelf", "make_bootc_node")}
+    return BackEnd(*(request.getfixturevalue(name) for name in names[request.param]))
 
 
-def _node(
-    stack: contextlib.ExitStack,
-    test: pytest.Item,
-    ostree_repo: OstreeRepo,
-    tree: Tree,
-    media: RegistryDisk,
-    filesystem: str,
-    accel: str,
-    say: Callable[[str], None],
-    kind: Callable[..., Vm] = Vm,
-    options: Mapping[str, Any] | None = None,
-    pulled: Callable[[], Pulled] | None = None,
-) -> Vm:
-    """A booted node that was installed from the image of `tree`, which `media` has. `options` are of image.system.
-
-    `pulled` returns that image where another program than the stand-in of rpm-ostreed pulls it.
-    """
-    source = pulled() if pulled is not None else registry_disk.pulled(ostree_repo, tree)
-    installed = image.system(ostree_repo, source, say, filesystem=filesystem, **(options or {}))
-    stack.callback(installed.close)
-    settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(tree)))
-    frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)
-    stack.callback(frozen.close)
-    vm = frozen.vm(kind)
-    stack.callback(_finish, vm, test)
-    vm.boot()
-    return vm
-
-
-def _finish(vm: Vm, node: pytest.Item) -> None:
+def _find_puller() -> None:
     try:
-        if node.stash.get(FAILED, False):
-            test = re.sub(r"[^\w.-]+", "_", node.name)
-            kept = vm.keep_logs(Path(tempfile.gettempdir()) / "nodeagent-vm-logs" / f"{test}-{vm.name}")
-            node.add_report_section("teardown", "machine logs", f"kept in {kept}")
-            reporter: Any = node.config.pluginmanager.get_plugin("terminalreporter")
-            if reporter is not None:
-                reporter.write_line(f"logs of {vm.name}: {kept}")
-    finally:
-        vm.close()
+        OSTREE_CONTAINER.find()
+    except Unavailable as error:
+        # Also in CI, which has no time to build it.
+        pytest.skip(str(error))
+
+
+def _bootc_tree(package: Path) -> Callable[[Tree], Tree]:
+    installed = (guest.part(), parts.package(package), parts.bootc_host(bootc_disk.SERVED))
+    return lambda tree: tree.having(*installed)

@@ -7,16 +7,25 @@ of both.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
-from collections.abc import Mapping
+import re
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from integration.hosts import nodeagent_client as agent
+from integration.hosts.container.conftest import FAILED
 from integration.hosts.ostree import updates
+from integration.hosts.vm import image, live, registry_disk, vm_requirements
+from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
-from integration.trees.image_registry import Published
+from integration.trees.image_registry import Published, Pulled
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import B, Part, Tree
 
 LONG = 60  # seconds
@@ -88,3 +97,53 @@ def key() -> bytes:
         inspect.getsource(settle),
     ]
     return "\0".join(parts).encode()
+
+
+def accelerator(ostree_repo: OstreeRepo) -> str:
+    """Return what runs the kernel of these trees."""
+    found = (list(path.glob("usr/lib/modules/*/vmlinuz")) for path in ostree_repo.image.paths)
+    (kernel,) = next(kernels for kernels in found if kernels)
+    return vm_requirements.accelerator(kernel)
+
+
+def installed(
+    stack: contextlib.ExitStack,
+    test: pytest.Item,
+    ostree_repo: OstreeRepo,
+    tree: Tree,
+    media: RegistryDisk,
+    filesystem: str,
+    accel: str,
+    say: Callable[[str], None],
+    kind: Callable[..., Vm] = Vm,
+    options: Mapping[str, Any] | None = None,
+    pulled: Callable[[], Pulled] | None = None,
+) -> Vm:
+    """A booted node that was installed from the image of `tree`, which `media` has. `options` are of image.system.
+
+    `pulled` returns that image where another program than the stand-in of rpm-ostreed pulls it.
+    """
+    source = pulled() if pulled is not None else registry_disk.pulled(ostree_repo, tree)
+    disk = image.system(ostree_repo, source, say, filesystem=filesystem, **(options or {}))
+    stack.callback(disk.close)
+    settled = (key(), lambda vm: settle(vm, media.of(tree)))
+    frozen = live.frozen(disk, say, media=media.disk, accel=accel, prepare=settled)
+    stack.callback(frozen.close)
+    vm = frozen.vm(kind)
+    stack.callback(finish, vm, test)
+    vm.boot()
+    return vm
+
+
+def finish(vm: Vm, node: pytest.Item) -> None:
+    """End a machine, and keep what it said if the test failed."""
+    try:
+        if node.stash.get(FAILED, False):
+            test = re.sub(r"[^\w.-]+", "_", node.name)
+            kept = vm.keep_logs(Path(tempfile.gettempdir()) / "nodeagent-vm-logs" / f"{test}-{vm.name}")
+            node.add_report_section("teardown", "machine logs", f"kept in {kept}")
+            reporter: Any = node.config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.write_line(f"logs of {vm.name}: {kept}")
+    finally:
+        vm.close()

@@ -8,7 +8,7 @@ firmware does, or an operator. GRUB, its script, its variables, the disk and the
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from integration.hosts.ostree import updates
 from integration.hosts.ostree.ostree_host import deployments_of
 from integration.hosts.snapshot import Entry, difference
 from integration.hosts.vm import grub, nodes
-from integration.hosts.vm.conftest import VmMaker
+from integration.hosts.vm.conftest import BackEnd
 from integration.hosts.vm.grub import GrubVm
 from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.trees.tree import A, B, Tree
@@ -52,13 +52,13 @@ def trees() -> Trees:
 
 
 @pytest.fixture
-def shelf(trees: Trees, make_registry: Callable[..., RegistryDisk]) -> RegistryDisk:
-    return make_registry(trees.old, trees.new, trees.panics, trees.hangs)
+def shelf(trees: Trees, back_end: BackEnd) -> RegistryDisk:
+    return back_end.make_registry(trees.old, trees.new, trees.panics, trees.hangs)
 
 
 @pytest.fixture
-def node(trees: Trees, shelf: RegistryDisk, make_node: VmMaker) -> GrubVm:
-    made = make_node(media=shelf, tree=trees.old, kind=functools.partial(GrubVm, grub=trees.programs))
+def node(trees: Trees, back_end: BackEnd, shelf: RegistryDisk) -> GrubVm:
+    made = back_end.make_node(media=shelf, tree=trees.old, kind=functools.partial(GrubVm, grub=trees.programs))
     assert isinstance(made, GrubVm)
     grub.install(made)
     return made
@@ -78,6 +78,7 @@ def test_a_kernel_that_panics_and_one_that_starts(node: GrubVm, shelf: RegistryD
     assert grub.variables(node) == {"boot_success": "1"}
 
 
+@pytest.mark.parametrize("back_end", ["rpm-ostree"], indirect=True)
 def test_a_kernel_that_hangs(node: GrubVm, shelf: RegistryDisk, trees: Trees) -> None:
     before = agent.managed(node)
     agent.apply(node, updates.config("hangs", shelf.of(trees.hangs)))
