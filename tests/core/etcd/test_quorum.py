@@ -135,6 +135,13 @@ def test_the_forms_of_the_gateway() -> None:
     assert read_alarms({"header": {}}) == ()
 
 
+@pytest.mark.parametrize("number", [-1, 2**64, "-1", str(2**64), "x", 1.0, True, None, 0, "0", ""])
+def test_an_id_is_a_number_of_64_bits(number: object) -> None:
+    with pytest.raises(ValueError, match=r"no (header|id|number of 64 bits)|invalid literal"):
+        read_state({"header": {"member_id": number}})
+    assert read_state({"header": {"member_id": str(2**64 - 1)}})[0] == str(2**64 - 1)
+
+
 @pytest.mark.parametrize("data", [{}, {"members": []}, {"members": [{"name": "a"}]}])
 def test_an_empty_member_list_is_rejected(data: Mapping[str, Any]) -> None:
     with pytest.raises(ValueError, match="no members"):

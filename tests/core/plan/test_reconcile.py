@@ -9,7 +9,7 @@ import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse_document
-from nodeagent.core.plan.reconcile import check_reconcilable, remedy
+from nodeagent.core.plan.reconcile import check_reconcilable, hash_problem, remedy
 from nodeagent.errors import Problem
 from tests.core.config.documents import Doc, document, file
 
@@ -164,3 +164,23 @@ def test_a_remedy_names_the_setting_that_accepts_a_section() -> None:
         "revert the change, or reinstall the host with it; remove the change of storage.links from the config; "
         "group.accept with storage.disks, storage.luks lets a host keep what it has and apply the rest"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("*", ""),
+        ("!", ""),
+        (f"$6$salt${'a' * 86}", ""),
+        (f"!$6$salt${'a' * 86}", ""),
+        ("$6$salt$a", "is an incomplete hash"),
+        ("!$y$j9T$salt", "is an incomplete hash"),
+        ("secret", "is not a password hash"),
+        ("$", "is not a password hash"),
+        ("ab" + "c" * 11, "is not a password hash"),
+    ],
+)
+def test_a_password_hash(value: str, problem: str) -> None:
+    found = hash_problem(value)
+    assert found.startswith(problem)
+    assert bool(found) is bool(problem)

@@ -7,7 +7,14 @@ import pytest
 
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.plan.steps import ActStep, ClearState, ReloadUnit, RestartUnit, StopUnit
-from nodeagent.core.plan.unit_relations import MAX_ALONG, Relations, order_after, relations_in, taken_along
+from nodeagent.core.plan.unit_relations import (
+    MAX_ALONG,
+    Relations,
+    order_after,
+    relations_in,
+    started_on_demand,
+    taken_along,
+)
 from tests.world.run import config
 
 pytestmark = pytest.mark.finding(
@@ -101,3 +108,26 @@ def test_relations_that_a_config_brings() -> None:
         "y.socket": {A},
         "m.automount": {"m.mount"},
     }
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "started"),
+    [
+        ("a.timer", "", "a.service"),
+        ("a.path", "", "a.service"),
+        ("a.socket", "", "a.service"),
+        ("a.automount", "", "a.mount"),
+        ("a.timer", "[Timer]\nUnit=b.target\n", "b.target"),
+        ("a.timer", "[Timer]\nUnit=b.target\nUnit=\n", "b.target"),
+        ("a.path", "[Path]\nUnit=b.service\n", "b.service"),
+        ("a.path", "[Timer]\nService=b.service\n", "a.service"),
+        ("a.socket", "[Socket]\nService=b.service\n", "b.service"),
+        ("a.socket", "[Socket]\nAccept=Yes\n", "a@.service"),
+        ("a.socket", "[Socket]\nAccept=no\n", "a.service"),
+        ("a.timer", "[Timer]\nUnit=b-%i.service\n", ""),
+        ("a.service", "", ""),
+        ("a.mount", "", ""),
+    ],
+)
+def test_what_is_started_on_demand(unit: str, text: str, started: str) -> None:
+    assert started_on_demand(unit, [text]) == started
