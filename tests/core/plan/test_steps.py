@@ -6,19 +6,29 @@ from typing import get_args
 import pytest
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.plan.change import Action, ActionType, Plan
 from nodeagent.core.plan.steps import (
+    ActStep,
+    ClearState,
     DaemonReload,
     DisableUnit,
+    Drain,
     EnableUnit,
     LockUser,
     PresetUnit,
     Reboot,
+    ReloadUnit,
     RemovePath,
+    RestartStaticPod,
+    RestartUnit,
     RestoreUnit,
     SetPassword,
+    StartUnit,
     Step,
+    StopUnit,
     WritePath,
     WriteStep,
+    act_steps,
     describe,
     step_from_pair,
     step_id,
@@ -118,3 +128,28 @@ def test_write_steps_survive_the_record(kind: type[WriteStep]) -> None:
 def test_a_step_of_a_newer_agent_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown step"):
         step_from_pair("Teleport", "x")
+
+
+ACTS: dict[ActionType, tuple[ActStep, ...]] = {
+    ActionType.NONE: (),
+    ActionType.DRAIN: (Drain(),),
+    ActionType.DAEMON_RELOAD: (DaemonReload(),),
+    ActionType.CLEAR_STATE: (ClearState("x.service", ("/a", "/b")),),
+    ActionType.STOP: (StopUnit("x.service"),),
+    ActionType.RELOAD: (ReloadUnit("x.service"),),
+    ActionType.RESTART: (RestartUnit("x.service"),),
+    ActionType.START: (StartUnit("x.service"),),
+    ActionType.RESTART_STATIC_POD: (RestartStaticPod("x.service", "/a"), RestartStaticPod("x.service", "/b")),
+    ActionType.REBOOT: (Reboot(),),
+}
+
+
+@pytest.mark.parametrize("kind", ActionType)
+def test_the_steps_of_an_action(kind: ActionType) -> None:
+    assert act_steps(Plan("a", "b", (), (Action(kind, "x.service", ("/a", "/b")),))) == ACTS[kind]
+
+
+def test_the_steps_of_a_plan_have_its_order() -> None:
+    kinds = (ActionType.DRAIN, ActionType.DAEMON_RELOAD, ActionType.RESTART, ActionType.REBOOT)
+    plan = Plan("a", "b", (), tuple(Action(kind, "x.service") for kind in kinds))
+    assert act_steps(plan) == (Drain(), DaemonReload(), RestartUnit("x.service"), Reboot())

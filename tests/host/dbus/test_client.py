@@ -231,6 +231,10 @@ async def test_after_the_block_no_more_signals(bus: Bus, peer: FakePeer) -> None
         await twin.next()
     await bus.call_bus("GetId")
     assert not bus._signals
+    # Nor does the bus daemon have a rule of them.
+    with pytest.raises(BusFault) as caught:
+        await bus.call_bus("RemoveMatch", "s", (done.match.rule(),))
+    assert caught.value.bus_error == "org.freedesktop.DBus.Error.MatchRuleNotFound"
 
 
 # -- a connection that drops ------------------------------------------------------------------------------------------
