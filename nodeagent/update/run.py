@@ -18,7 +18,6 @@ from nodeagent.core.plan.deployment import OsTarget, target_from_dict
 from nodeagent.core.plan.removal import Removal
 from nodeagent.core.plan.steps import (
     ActStep,
-    Drain,
     Reboot,
     RestartStaticPod,
     Step,
@@ -206,7 +205,7 @@ class Update:
     def __post_init__(self) -> None:
         self.digest = self.record.to_digest
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)
-        steps = [step for step in act_steps(self.plan) if not isinstance(step, Drain)]
+        steps = act_steps(self.plan)
         # A restart of the agent within its update would end the process before the record has it as done.
         self.acts = tuple(step for step in steps if step_unit(step) != OWN_UNIT)
         own = [step for step in steps if step_unit(step) == OWN_UNIT]

@@ -112,11 +112,6 @@ class LeaveGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    verb: ClassVar = "drain"
-
-
-@dataclass(frozen=True, slots=True)
 class DaemonReload:
     verb: ClassVar = "daemon-reload"
 
@@ -179,9 +174,7 @@ class Reboot:
 UnitStep = DisableUnit | EnableUnit | PresetUnit | RestoreUnit
 AccountStep = CreateUser | RetireUser | JoinGroup | LeaveGroup
 WriteStep = WritePath | RemovePath | UnitStep | SetPassword | LockUser | AccountStep
-ActStep = (
-    Drain | DaemonReload | ClearState | StopUnit | ReloadUnit | RestartUnit | StartUnit | RestartStaticPod | Reboot
-)
+ActStep = DaemonReload | ClearState | StopUnit | ReloadUnit | RestartUnit | StartUnit | RestartStaticPod | Reboot
 Step = WriteStep | ActStep
 
 
@@ -325,14 +318,12 @@ def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]
 
 
 def act_steps(plan: Plan) -> tuple[ActStep, ...]:
-    """Return the actions of the plan as steps, in order; ``None`` needs no step."""
+    """Return the actions of the plan as steps, in order. ``None`` needs no step, and a drain has a phase of its own."""
     steps: list[ActStep] = []
     for action in plan.actions:
         match action.type:
-            case ActionType.NONE:
+            case ActionType.NONE | ActionType.DRAIN:
                 pass
-            case ActionType.DRAIN:
-                steps.append(Drain())
             case ActionType.DAEMON_RELOAD:
                 steps.append(DaemonReload())
             case ActionType.CLEAR_STATE:

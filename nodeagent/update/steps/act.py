@@ -17,7 +17,6 @@ from nodeagent.core.plan.steps import (
     ActStep,
     ClearState,
     DaemonReload,
-    Drain,
     Reboot,
     ReloadUnit,
     RestartStaticPod,
@@ -141,7 +140,7 @@ def _work_of(run: Run, step: ActStep, ident: str, steps: Sequence[ActStep]) -> S
             return StartWork(run, step, ident, steps)
         case RestartStaticPod():
             return RestartStaticPodWork(run, step, ident, steps)
-        case Drain() | Reboot():
+        case Reboot():
             raise AssertionError("has a phase of its own")
         case _:
             assert_never(step)

@@ -12,7 +12,6 @@ from nodeagent.core.plan.steps import (
     ClearState,
     DaemonReload,
     DisableUnit,
-    Drain,
     EnableUnit,
     LockUser,
     PresetUnit,
@@ -132,7 +131,7 @@ def test_a_step_of_a_newer_agent_is_refused() -> None:
 
 ACTS: dict[ActionType, tuple[ActStep, ...]] = {
     ActionType.NONE: (),
-    ActionType.DRAIN: (Drain(),),
+    ActionType.DRAIN: (),
     ActionType.DAEMON_RELOAD: (DaemonReload(),),
     ActionType.CLEAR_STATE: (ClearState("x.service", ("/a", "/b")),),
     ActionType.STOP: (StopUnit("x.service"),),
@@ -146,10 +145,10 @@ ACTS: dict[ActionType, tuple[ActStep, ...]] = {
 
 @pytest.mark.parametrize("kind", ActionType)
 def test_the_steps_of_an_action(kind: ActionType) -> None:
-    assert act_steps(Plan("a", "b", (), (Action(kind, "x.service", ("/a", "/b")),))) == ACTS[kind]
+    assert act_steps(Plan("a", "b", (), (Action(kind, "x.service", paths=("/a", "/b")),))) == ACTS[kind]
 
 
 def test_the_steps_of_a_plan_have_its_order() -> None:
     kinds = (ActionType.DRAIN, ActionType.DAEMON_RELOAD, ActionType.RESTART, ActionType.REBOOT)
     plan = Plan("a", "b", (), tuple(Action(kind, "x.service") for kind in kinds))
-    assert act_steps(plan) == (Drain(), DaemonReload(), RestartUnit("x.service"), Reboot())
+    assert act_steps(plan) == (DaemonReload(), RestartUnit("x.service"), Reboot())
