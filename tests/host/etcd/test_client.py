@@ -14,6 +14,10 @@ import pytest
 
 from nodeagent.host.etcd.client import HEALTH, EtcdAccess, EtcdClient, EtcdFault, open_client
 from nodeagent.host.etcd.options import Endpoints, Options
+from tests.support.needs import needs
+from tests.support.tls_server import TlsServer, http, pair, serving
+
+__all__ = ["pair"]
 
 
 @asynccontextmanager
@@ -166,6 +170,39 @@ async def test_a_member_without_a_state() -> None:
     async with etcd({"/v3/maintenance/status": (200, {"header": {}}), HEALTH: (200, {})}) as (client, url, _):
         with pytest.raises(EtcdFault, match="the answer is not etcd's"):
             await client.state(url)
+
+
+async def test_a_member_of_which_only_one_half_answers() -> None:
+    answer = json.dumps(STATUS).encode()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if silent not in head:
+            writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(answer)}\r\n\r\n".encode() + answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        silent = b"/health"
+        member, state = await EtcdClient(None).state(url)
+        assert (member, "cut off" in state.fault) == ("7", True)
+        silent = b"/status"
+        with pytest.raises(EtcdFault, match="cut off") as caught:
+            await EtcdClient(None).state(url)
+    # Neither side has refused a certificate.
+    assert caught.value.reason == "EtcdUnreachable"
+
+
+@needs("openssl")
+async def test_a_member_whose_certificate_is_not_accepted(pair: tuple[str, str]) -> None:
+    async with serving(TlsServer(http(200, STATUS)), pair) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        client = await asyncio.to_thread(open_client, Options({}), EtcdAccess(), Endpoints((url,)))
+        with pytest.raises(EtcdFault, match="certificate") as caught:
+            await client.alarms(url)
+        assert caught.value.reason == "EtcdCredentials"
+        client = await asyncio.to_thread(open_client, Options({}), EtcdAccess(ca=pair[0]), Endpoints((url,)))
+        assert await client.alarms(url) == ()
 
 
 async def test_an_etcd_with_users() -> None:
