@@ -103,7 +103,7 @@ async def test_others_at_work_at_the_same_time(host: Host) -> None:
 
 
 async def test_the_connection_outlives_a_reboot_only_as_an_error(host: Host) -> None:
-    async with Bus(address(host), connect_for=0.2) as bus:
+    async with Bus(address(host), connect_for=0.2, patience=20) as bus:
         systemd = Systemd(bus)
         await systemd.daemon_reload(20)
         await asyncio.to_thread(host.power_off)
