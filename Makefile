@@ -106,7 +106,7 @@ test-tools: venv
 	@$(TOOLS) $(if $(ROOT),install,boot) hosts images package interpreter package-tests || echo "ring 2 skips what needs that"
 
 unit: venv ## ring 1 without its long tests, in minutes; a part of it with RING1=tests/core
-	@nice -n 5 $(PYTEST) -q -n 3 --dist worksteal -m "not long" $(RING1)
+	@$(PYTEST) -q -n 3 --dist worksteal -m "not long" $(RING1)
 
 kills: venv ## all of ring 1, with the kills at every effect, of which each Python takes a third elsewhere
 	@NODEAGENT_EVERY_KILL=1 $(PYTEST) -q -n 4 --dist worksteal $(RING1)
