@@ -14,6 +14,7 @@ from integration.hosts.requirements import Say
 from integration.hosts.sources import code
 from integration.trees import layout
 from integration.trees.base import Flavour, chrooted, inside, install
+from integration.trees.bootc_machine import BootcMachineRepo
 from integration.trees.ostree_repo import OstreeRepo
 
 MODULE = Path(__file__).parents[2] / "packaging" / "selinux" / "nodeagent.cil"
@@ -46,11 +47,16 @@ def policy_image(machine: Image, say: Say) -> Image:
 
 
 class EnforcingRepo(OstreeRepo):
-    """Commits with the labels of the policy in them."""
+    """Commits with the labels of the policy in them. `bootc`: of machines that bootc updates. Raises Unavailable."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, *, bootc: bool = False) -> None:
         super().__init__(Flavour.MACHINE, say)
         super().close()
+        self.bootc = bootc
+        if bootc:
+            machine = BootcMachineRepo(say)
+            machine.close()
+            self.image = machine.image
 
         def load(root: Path) -> None:
             say("building the policy with nodeagent's module")

@@ -238,19 +238,30 @@ def composefs_node(make_composefs_node: VmMaker) -> Vm:
 
 
 @pytest.fixture(scope="session")
-def enforcing_repo(say: Callable[[str], None]) -> Iterator[EnforcingRepo]:
-    """The trees with SELinux enforcing."""
+def enforcing_repo(request: pytest.FixtureRequest, say: Callable[[str], None]) -> Iterator[EnforcingRepo]:
+    """The trees with SELinux enforcing; with the parameter "bootc" those of machines that bootc updates."""
+    bootc = getattr(request, "param", "") == "bootc"
+    if bootc:
+        _find_puller()
     required(lambda: vm_requirements.ensure(say))
-    grown = required(lambda: EnforcingRepo(say))
+    grown = required(lambda: EnforcingRepo(say, bootc=bootc))
     virtual_machine.sweep()
     yield grown
     grown.close()
 
 
 @pytest.fixture(scope="session")
-def enforcing_shelf(enforcing_repo: EnforcingRepo, vm_tree: Callable[[Tree], Tree]) -> Iterator[RegistryDisk]:
-    """The registry of the nodes with SELinux: A, B and BAD."""
-    made = registry_disk.make(enforcing_repo, [vm_tree(tree) for tree in (A, B, BAD)])
+def enforcing_tree(
+    enforcing_repo: EnforcingRepo, vm_tree: Callable[[Tree], Tree], package: Path
+) -> Callable[[Tree], Tree]:
+    return _bootc_tree(package) if enforcing_repo.bootc else vm_tree
+
+
+@pytest.fixture(scope="session")
+def enforcing_shelf(enforcing_repo: EnforcingRepo, enforcing_tree: Callable[[Tree], Tree]) -> Iterator[RegistryDisk]:
+    """The registry of the nodes with SELinux: A, B and BAD, on a node of bootc A and B."""
+    make, trees = (bootc_disk.make, (A, B)) if enforcing_repo.bootc else (registry_disk.make, (A, B, BAD))
+    made = required(lambda: make(enforcing_repo, [enforcing_tree(tree) for tree in trees]))
     yield made
     made.disk.close()
 
@@ -259,17 +270,17 @@ def enforcing_shelf(enforcing_repo: EnforcingRepo, vm_tree: Callable[[Tree], Tre
 def enforcing_node(
     request: pytest.FixtureRequest,
     enforcing_repo: EnforcingRepo,
-    vm_tree: Callable[[Tree], Tree],
+    enforcing_tree: Callable[[Tree], Tree],
     enforcing_shelf: RegistryDisk,
     say: Callable[[str], None],
 ) -> Iterator[Vm]:
     """A node that booted with SELinux enforcing, and whose agent is confined."""
-    accel = nodes.accelerator(enforcing_repo)
+    accel, tree = nodes.accelerator(enforcing_repo), enforcing_tree(A)
     options = {"kargs": enforcing.KARGS, "label": enforcing.label(enforcing_repo)}
+    pulled = (lambda: bootc_disk.pulled(enforcing_repo, tree)) if enforcing_repo.bootc else None
     with contextlib.ExitStack() as stack:
-        yield nodes.installed(
-            *(stack, request.node, enforcing_repo, vm_tree(A), enforcing_shelf, "ext4", accel, say), options=options
-        )
+        node_of = (stack, request.node, enforcing_repo, tree, enforcing_shelf)
+        yield nodes.installed(*node_of, "ext4", accel, say, options=options, pulled=pulled)
 
 
 @pytest.fixture(scope="session")

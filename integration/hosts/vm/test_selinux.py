@@ -73,6 +73,7 @@ def test_files_and_units(enforcing_node: Vm, enforcing_shelf: RegistryDisk) -> N
     confined(vm)
 
 
+@pytest.mark.parametrize("enforcing_repo", ["rpm-ostree", "bootc"], indirect=True)
 def test_an_update_of_the_os(enforcing_node: Vm, enforcing_shelf: RegistryDisk) -> None:
     vm = enforcing_node
     agent.apply(vm, updates.config("b", enforcing_shelf.of(B)))
