@@ -14,6 +14,7 @@ import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import ROLE, parse
+from nodeagent.core.fragments import render as render_module
 from nodeagent.core.fragments.render import GENERATED, Fragment, in_order, read_fragment, render
 from nodeagent.errors import InvalidInput
 
@@ -237,3 +238,11 @@ ROWS = {
 def test_each_rule_of_the_page_has_a_test() -> None:
     rows = re.findall(r"^\| (.+?) \| ", PAGE.read_text().partition("## The rules")[2], re.MULTILINE)
     assert rows[1:] == list(ROWS)
+
+
+def test_the_number_of_fragments_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render_module, "MAX_FRAGMENTS", 2)
+    parts = [fragment(f"0{number}-worker") for number in range(3)]
+    assert merged(*parts[:2])
+    with pytest.raises(InvalidInput, match="there are 3 MachineConfigs"):
+        merged(*parts)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nodeagent.core.validate import static_pod
 from nodeagent.core.validate.static_pod import check, is_visible, load, same_object
 
 GOOD = b"""\
@@ -193,3 +194,10 @@ def test_what_it_contains() -> None:
 )
 def test_visible(name: str, visible: bool) -> None:
     assert is_visible(name) is visible
+
+
+def test_a_manifest_of_which_the_kubelet_reads_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(static_pod, "MAX_BYTES", len(GOOD))
+    assert list(check(GOOD)) == []
+    assert list(check(GOOD + b"\n")) == [f"is {len(GOOD) + 1} bytes; the kubelet reads at most {len(GOOD)}"]
+    assert load(GOOD + b"\n") is None
