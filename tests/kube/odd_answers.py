@@ -44,7 +44,7 @@ async def read_all(directory: Path, found: dict[str, Any], readers: Readers) -> 
     async with serving(None) as server:
         server.answer = answer
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=30.0) as client:
             for name, read in readers.items():
                 try:
                     await read(client)

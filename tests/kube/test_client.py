@@ -63,7 +63,7 @@ def kubeconfig(directory: Path, server: str, **user: Any) -> Path:
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Callable[..., KubeClient]:
-    def make(server: Server, clock: Clock | None = None, *, timeout: float = 10.0, **user: Any) -> KubeClient:
+    def make(server: Server, clock: Clock | None = None, *, timeout: float = 30.0, **user: Any) -> KubeClient:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", **(user or {"token": SECRET}))
         return KubeClient(ClusterAccess(str(path), private=str(tmp_path)), clock or Clock(), timeout=timeout)
 
@@ -184,7 +184,7 @@ async def test_reads_are_repeated_and_writes_are_not(connect: Connect) -> None:
     async with serving(Answer(503), CUT, Answer(body={"n": 1})) as server, connect(server) as kube:
         assert await kube.get("/x") == {"n": 1}
         assert len(server.requests) == 3
-    for fault, kind, timeout in ((Answer(503), ServerFault, 10.0), (CUT, NoAnswer, 10.0), (HANG, NoAnswer, 1.0)):
+    for fault, kind, timeout in ((Answer(503), ServerFault, 30.0), (CUT, NoAnswer, 30.0), (HANG, NoAnswer, 1.0)):
         async with serving(fault, Answer()) as server, connect(server, timeout=timeout) as kube:
             with pytest.raises(kind):
                 await kube.patch("/x", {})

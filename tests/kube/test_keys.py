@@ -35,7 +35,7 @@ async def test_no_key_stays(tmp_path: Path) -> None:
     left.parent.mkdir(parents=True)
     left.write_text("of a process that was killed")
     path, clock = with_keys(tmp_path), Clock()
-    async with KubeClient(ClusterAccess(str(path), private=str(private)), clock, timeout=10.0) as client:
+    async with KubeClient(ClusterAccess(str(path), private=str(private)), clock, timeout=30.0) as client:
         for name in ("a", "b", "b"):
             with pytest.raises(NoAnswer):
                 await client.get("/x")

@@ -40,7 +40,7 @@ def refusal(**more: Any) -> bytes:
 async def against(directory: Path, *answers: Any) -> AsyncIterator[tuple[KubeClient, Server]]:
     async with serving(*answers) as server:
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=10.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=30.0) as client:
             yield client, server
 
 
