@@ -74,7 +74,7 @@ def shown(status: Status) -> Sequence[BusyPod]:
     if (held := status.part(HeldByPods)) is None:
         return ()
     other = disruption_of(status)
-    waits = status.phase is Phase.LEASING and status.message.startswith(held.message)
+    waits = status.phase is Phase.LEASING and status.reason == BusyReason.BUSY_PODS
     cause = str(Cause(BusyReason.BUSY_PODS, held.message))
     return held.pods if waits or (other is not None and other.waits == cause) else ()
 
