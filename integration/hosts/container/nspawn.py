@@ -27,7 +27,7 @@ from integration.hosts.errors import HostGone, HostRingError, HostTimeout
 REBOOTED = 133  # exit status of nspawn --keep-unit after a reboot of the guest (EXIT_FORCE_RESTART in systemd)
 OPTIONS = ("--register=no", "--keep-unit", "--notify-ready=yes", "--console=pipe")
 NAMESPACE = "--network-namespace-path="  # in place of a private network, which ends with each boot
-STOP_TIMEOUT = 10.0
+STOP_TIMEOUT = 60.0
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 LAUNCH = Path(__file__).with_name("launch.py")
 

@@ -25,7 +25,7 @@ from integration.hosts.vm.virtual_machine import Vm
 
 PROGRAM: Final = "swtpm"
 # Seconds; it ends with the connection of QEMU.
-STOP_TIMEOUT: Final = 10.0
+STOP_TIMEOUT: Final = 60.0
 
 # systemd loads these libraries at run time, so its packages only suggest them. The kernel has the driver built in.
 PACKAGES: Final = ("libtss2-esys-3.0.2-0t64", "libtss2-mu-4.0.1-0t64", "libtss2-rc0t64", "libtss2-tcti-device0t64")
