@@ -102,9 +102,19 @@ def test_every_decision_can_have_a_switch() -> None:
         ast.parse(switched(source, dict(enumerate(decisions(source)))))
 
 
-def test_a_user_of_a_module_that_is_a_package_has_its_own_folder() -> None:
-    near = nearest(ROOT, Path(ROOT, "nodeagent/core/validate/started.py"))
-    assert {test.parent.name for test in near} >= {"validate", "domains"}
+def test_a_user_of_a_module_that_is_a_package_has_its_own_folder(tmp_path: Path) -> None:
+    files = {
+        "nodeagent/core/one.py": "",
+        "nodeagent/user/__init__.py": "from nodeagent.core.one import ANY\n",
+        "tests/core/test_any.py": "",
+        "tests/user/test_any.py": "",
+        "tests/other/test_any.py": "",
+    }
+    for name, text in files.items():
+        tmp_path.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+        tmp_path.joinpath(name).write_text(text)
+    near = nearest(tmp_path, tmp_path / "nodeagent/core/one.py")
+    assert {test.parent.name for test in near} == {"core", "user"}
 
 
 def test_a_folder_without_a_mirror_has_the_tests_of_the_folder_above() -> None:
